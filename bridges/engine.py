@@ -1,0 +1,154 @@
+"""The engine seam: what a chat request to an OpenAI-compatible engine is, and how it can fail.
+
+::
+
+    EngineError                 code, message
+    |- EngineUnreachable        no connection, or it broke before the first byte
+    |- EngineTimeout            a deadline passed; ``stage``: first_token or total
+    |- EngineBroken             the stream broke after the first delta; ``text`` is what had come
+    |- EngineRefused            4xx that a retry cannot mend
+    |  |- ContextOverflow       the prompt is longer than the context
+    |  |- TooManyImages         ``limit``: images one prompt may hold
+    |  `- BadImage              the engine could not decode an image
+    `- EngineServerError        5xx after the retry with payloads
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class EngineError(Exception):
+    code = "engine_error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class EngineUnreachable(EngineError):
+    code = "engine_unreachable"
+
+
+class EngineTimeout(EngineError):
+    code = "engine_timeout"
+
+    def __init__(self, message: str, stage: str) -> None:
+        super().__init__(message)
+        self.stage = stage
+
+
+class EngineBroken(EngineError):
+    code = "engine_broken"
+
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(message)
+        self.text = text
+
+
+class EngineRefused(EngineError):
+    code = "engine_refused"
+
+
+class ContextOverflow(EngineRefused):
+    code = "context_overflow"
+
+
+class TooManyImages(EngineRefused):
+    code = "too_many_images"
+
+    def __init__(self, message: str, limit: int) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class BadImage(EngineRefused):
+    code = "bad_image"
+
+
+class EngineServerError(EngineError):
+    code = "engine_server_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds on the monotonic clock: until the first token, and for the whole request."""
+
+    first_token_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One chat completion.
+
+    :param messages: OpenAI messages; an image part is ``{"type": "image_url", "uuid": U}`` without data:
+        the bridge adds the bytes of ``U`` when the engine does not have them yet
+    :param params: sampling and vLLM extras, merged into the body as they are
+    :param deadlines: both are enforced
+    :param session: key of the session, for engines behind a router that pins by header
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    params: Mapping[str, Any]
+    deadlines: Deadlines
+    session: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Generated text as it streams; whole characters only. ``token_ids`` when the request asked for them.
+
+    ``top_logprobs``: one mapping token-id -> raw logprob per token of this delta, when asked for.
+    """
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    top_logprobs: tuple[Mapping[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a stream.
+
+    :param prompt_tokens: as counted by the engine
+    :param cached_tokens: ``None`` where the engine does not report them
+    :param body_bytes: bytes of all request bodies of this answer, retries included
+    :param retries: how often the request was sent again (payload fallback)
+    :param ttft_ms: from request written to first token, monotonic
+    :param total_ms: from request written to stream end
+    :param stop_text: text of a stop token the engine stripped, if it did
+    :param token_times_ms: arrival of each delta relative to the request, for inter-token figures
+    """
+
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None
+    body_bytes: int
+    retries: int
+    ttft_ms: float
+    total_ms: float
+    stop_token_id: int | None = None
+    token_times_ms: tuple[float, ...] = field(default=())
+
+
+ChatEvent = Delta | Finished
+ImageBytes = Callable[[str], bytes]
+"""Encoded bytes of a frame by uuid; raises ``KeyError`` when they are gone."""
+
+
+class ChatEngine(Protocol):
+    """A stateless engine. ``chat`` may be called concurrently; closing the iterator aborts the request."""
+
+    def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncIterator[ChatEvent]: ...
+
+    async def tokenize(self, messages: Sequence[Mapping[str, Any]], images: ImageBytes) -> int:
+        """Exact prompt tokens of a request, from the engine itself."""
+
+    async def ping(self, timeout_s: float) -> bool:
+        """True when a real one-token request was answered in time."""
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,58 @@
+"""What the self-check learned of an engine: plain values that ``app.py`` hands to the other rooms."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """Facts of one running engine.
+
+    :param model: served model name
+    :param version: the engine's version string, if it tells
+    :param context_tokens: context length
+    :param max_images: images one prompt may hold (0: no images)
+    :param block_tokens: prefix-cache block size in tokens
+    :param kv_tokens: KV cache size in tokens, if known
+    :param image_cache: ``shm``, ``lru`` or ``unknown``; a fact of the launch profile, never probed
+    :param image_cache_bytes: size of the processor cache, if known
+    :param reports_cached: ``usage.prompt_tokens_details.cached_tokens`` is filled in
+    :param prefix_cache: the same two images sent twice showed cached tokens
+    :param uuid_parts: uuid-only image parts work
+    :param priority: a non-zero ``priority`` is honoured
+    :param routes: token routes ``content_parts`` and ``features``: ``present``, ``absent``, ``not_probed``
+    :param tag_ids: single-token tags: tag text -> token id
+    :param decision_index: token position at which the tags first differ (0: their first token)
+    :param decision_ids: per action, the token id at the decision point
+    :param end_ids: token ids that end an assistant turn
+    """
+
+    model: str
+    version: str | None = None
+    context_tokens: int = 0
+    max_images: int = 0
+    block_tokens: int = 0
+    kv_tokens: int | None = None
+    image_cache: str = "unknown"
+    image_cache_bytes: int | None = None
+    reports_cached: bool = False
+    prefix_cache: bool = False
+    uuid_parts: bool = False
+    priority: bool = False
+    routes: dict[str, str] = field(default_factory=dict)
+    tag_ids: dict[str, int] = field(default_factory=dict)
+    decision_index: int | None = None
+    decision_ids: dict[str, int] = field(default_factory=dict)
+    end_ids: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> EngineFacts:
+        known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+        if "end_ids" in known:
+            known["end_ids"] = tuple(known["end_ids"])
+        return cls(**known)

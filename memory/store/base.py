@@ -1,0 +1,36 @@
+"""The seams of the durable store: frames by identity, and one log of facts per session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One fact of a log. ``seq`` starts at 1 and has no gaps; ``at_ms`` is Unix time."""
+
+    seq: int
+    at_ms: int
+    kind: str
+    data: Mapping[str, Any]
+
+
+class FrameStore(Protocol):
+    """Encoded frames, content-addressed. A frame is durable before it is sent to an engine."""
+
+    async def put(self, uuid: str, data: bytes) -> None: ...
+
+    def get(self, uuid: str) -> bytes:
+        """The bytes; raises ``KeyError`` when they were deleted or have expired."""
+
+
+class SessionLog(Protocol):
+    """One session's log: append-only, in order, durable after ``flush``."""
+
+    def append(self, kind: str, data: Mapping[str, Any]) -> int: ...
+
+    async def flush(self) -> None: ...
+
+    async def read(self, after: int = 0) -> Sequence[Entry]: ...

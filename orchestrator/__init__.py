@@ -1,0 +1,1 @@
+"""Vigil's orchestrator: the wire protocol, the session core, the runtime and the transports."""

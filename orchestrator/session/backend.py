@@ -1,0 +1,282 @@
+"""``SessionBackend``: the one seam between the session core and the two kinds of model.
+
+The core never awaits: the runtime's actor calls these methods as effects and feeds what ``outputs``
+yields back into the core. Every output carries the fence that was current when its work *started*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from orchestrator.session.fence import Fence
+from orchestrator.session.units import InputUnit
+
+
+class Action(StrEnum):
+    """What a model decided at one tick."""
+
+    SILENCE = "silence"
+    RESPONSE = "response"
+    DELEGATE = "delegate"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """What a client may set. ``None`` means the profile's default.
+
+    :param model: served model name
+    :param persona: key of a persona in the prompt pack
+    :param instructions: free text added to the persona
+    :param auto_response: True: every tick may speak; False: turn mode
+    """
+
+    model: str
+    persona: str | None = None
+    instructions: str | None = None
+    auto_response: bool | None = None
+    language: str | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend offers; projected on the wire as the ``capabilities`` object."""
+
+    chunk_period_ms: int
+    required_input_modalities: tuple[str, ...] = ()
+    optional_input_modalities: tuple[str, ...] = ()
+    supports_barge_in: bool = True
+    supports_image_input: bool = True
+    supports_text_only_turn: bool = True
+    supports_session_resume: bool = True
+    target_barge_in_latency_ms: int | None = None
+    max_frames_per_append: int = 2
+
+
+# --- conversation facts the session hands to the backend -------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAsked:
+    """The user set or replaced the standing query. ``repeat_ok``: ask again even if the text is the same."""
+
+    text: str
+    item_id: str
+    repeat_ok: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCleared:
+    item_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What of a response reached the user. ``complete``: the whole of it was heard or read."""
+
+    response_id: str
+    text: str
+    complete: bool
+
+
+ConversationFact = QueryAsked | QueryCleared | Heard
+
+
+# --- outputs -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TickStarted:
+    """A decision is in flight. ``operations``: the append operations whose frames ride it."""
+
+    fence: Fence
+    tick: int
+    operations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The model chose. Comes before any text of the same tick. ``score``: P(speak), if known.
+
+    ``reason`` says why a silence is silent: ``gated``, ``model``, ``deduplicated``, ``unhealthy``,
+    ``engine_late``.
+    """
+
+    fence: Fence
+    tick: int
+    action: Action
+    score: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    fence: Fence
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AudioDelta:
+    """PCM16 mono. ``text_marks``: (characters spoken so far, audio end in ms) pairs, cumulative."""
+
+    fence: Fence
+    pcm: bytes
+    rate: int
+    text_marks: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UserTranscript:
+    fence: Fence
+    text: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """The open response of this fence is over. ``status``: completed, incomplete or failed."""
+
+    fence: Fence
+    status: str = "completed"
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TickDone:
+    """One tick is finished, whatever came of it: the record behind ``decisions.jsonl`` and ``vigil.tick``.
+
+    :param operations: append operations that are now answered (or failed, if ``error_code`` is set)
+    :param record: plain values, one per column of ``decisions.jsonl``
+    """
+
+    fence: Fence
+    tick: int
+    operations: tuple[str, ...]
+    record: Mapping[str, Any]
+    error_code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """A background question changed state: started, merged, completed, failed, cancelled, dropped."""
+
+    fence: Fence
+    delegation_id: str
+    status: str
+    question: str
+    text: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the client should know: engine_lost, engine_recovered, rolled_over, unhealthy_output ..."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The backend could not do what was asked. ``fatal``: the session cannot go on."""
+
+    fence: Fence
+    code: str
+    message: str
+    fatal: bool = False
+    operations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    reason: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+BackendOutput = (
+    TickStarted
+    | Decision
+    | TextDelta
+    | AudioDelta
+    | UserTranscript
+    | TurnEnd
+    | TickDone
+    | Delegation
+    | Notice
+    | Failed
+    | Closed
+)
+
+
+class SessionBackend(Protocol):
+    """One model behind one session. All methods may raise ``orchestrator.wire.errors.VigilError``."""
+
+    def capabilities(self) -> Capabilities: ...
+
+    async def open(self, config: SessionConfig) -> None:
+        """Prepare everything; nothing is admitted before this returns."""
+
+    async def append(self, unit: InputUnit, fence: Fence, operation_id: str) -> None:
+        """Take the unit or raise and keep nothing of it. A completed or in-flight id is not taken twice."""
+
+    async def tell(self, fact: ConversationFact, fence: Fence) -> None:
+        """Hand over a conversation fact that the session owns (query, what was heard)."""
+
+    async def commit(self, fence: Fence, create_response: bool) -> None:
+        """Seal the turn. ``create_response``: words are wanted (turn mode, ``response.create``)."""
+
+    async def update(self, config: SessionConfig) -> None:
+        """Apply a new configuration, all or nothing; takes effect at the next early handover."""
+
+    async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
+        """Abort work of ``cancelled``. Refused, releasing nothing, unless ``next_fence`` is newer."""
+
+    async def playback(self, response_id: str, played_ms: int) -> None: ...
+
+    async def close(self, reason: str) -> None:
+        """Idempotent; returns when nothing of this session runs any more."""
+
+    def outputs(self) -> AsyncIterator[BackendOutput]:
+        """The single stream of outputs; ends after ``Closed``."""
+
+
+class Clock(Protocol):
+    """Injected time. ``now``: monotonic seconds; ``wall_ms``: Unix milliseconds."""
+
+    def now(self) -> float: ...
+
+    def wall_ms(self) -> int: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+Ids = Callable[[str], str]
+"""``ids("resp")`` gives a fresh unguessable id with that prefix."""
+
+
+class FactLog(Protocol):
+    """The session's one append-only log of facts, as a writer sees it (implemented by ``memory.store``).
+
+    Entries are ``{"seq", "at_ms", "kind", "data"}``; ``seq`` starts at 1 and has no gaps.
+    """
+
+    def append(self, kind: str, data: Mapping[str, Any]) -> int:
+        """Add a fact, return its seq. Never blocks; durability follows at the next ``flush``."""
+
+    async def flush(self) -> None:
+        """Return when everything appended so far is durable."""
+
+
+class TickPermits(Protocol):
+    """Who may use the engine now. Implemented by the runtime, one per engine; live before background."""
+
+    async def live(self, session_id: str) -> None:
+        """Wait for this session's turn to run a live tick; pair with ``done``."""
+
+    async def background(self, session_id: str, kind: str) -> None:
+        """Wait until no live tick waits (``kind``: prewarm goes before summary); pair with ``done``."""
+
+    def done(self, session_id: str) -> None: ...

@@ -1,0 +1,125 @@
+"""The error tree. Every error a client can see is one of these and has a stable ``code``.
+
+::
+
+    VigilError                      code, message, error_type, http_status, retryable
+    |- InvalidRequest               400  the client must change the request
+    |  |- NotFound                  404
+    |  |- Conflict                  409
+    |  |- TooLarge                  413
+    |  `- Unsupported               400  a feature this session or build does not offer
+    |- Unauthenticated              401
+    |- Forbidden                    403
+    |- ResourceExhausted            429  admission, quota or backpressure; carries retry_after_s
+    `- ServerFault                  500
+       |- EngineUnavailable         503  unreachable, lost or wedged; carries retry_after_s
+       `- EngineFault               502  the engine answered with an error we could not mend
+
+The ``code`` is the contract; messages say what to change and may be reworded at any time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class VigilError(Exception):
+    """Base of every error told to a client.
+
+    :param message: what went wrong and what to change, in one sentence
+    :param code: stable machine-readable code; the class default when omitted
+    :param param: dotted path of the offending field, if there is one
+    :param event_id: the client's own ``event_id`` of the command at fault (realtime sockets only)
+    :param retry_after_s: seconds after which a retry may succeed
+    """
+
+    default_code: ClassVar[str] = "internal_error"
+    error_type: ClassVar[str] = "server_error"
+    http_status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        event_id: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.param = param
+        self.event_id = event_id
+        self.retry_after_s = retry_after_s
+
+    def body(self) -> dict[str, Any]:
+        """The OpenAI-shaped ``error`` object: type, code, message, and param/event_id/retryable if set."""
+        out: dict[str, Any] = {"type": self.error_type, "code": self.code, "message": self.message}
+        if self.param is not None:
+            out["param"] = self.param
+        if self.event_id is not None:
+            out["event_id"] = self.event_id
+        if self.retryable:
+            out["retryable"] = True
+        return out
+
+
+class InvalidRequest(VigilError):
+    default_code = "invalid_request"
+    error_type = "invalid_request_error"
+    http_status = 400
+
+
+class NotFound(InvalidRequest):
+    default_code = "not_found"
+    http_status = 404
+
+
+class Conflict(InvalidRequest):
+    default_code = "conflict"
+    http_status = 409
+
+
+class TooLarge(InvalidRequest):
+    default_code = "event_too_large"
+    http_status = 413
+
+
+class Unsupported(InvalidRequest):
+    default_code = "unsupported"
+
+
+class Unauthenticated(VigilError):
+    default_code = "invalid_api_key"
+    error_type = "authentication_error"
+    http_status = 401
+
+
+class Forbidden(VigilError):
+    default_code = "forbidden"
+    error_type = "permission_error"
+    http_status = 403
+
+
+class ResourceExhausted(VigilError):
+    default_code = "resource_exhausted"
+    error_type = "rate_limit_error"
+    http_status = 429
+    retryable = True
+
+
+class ServerFault(VigilError):
+    pass
+
+
+class EngineUnavailable(ServerFault):
+    default_code = "engine_unavailable"
+    http_status = 503
+    retryable = True
+
+
+class EngineFault(ServerFault):
+    default_code = "engine_error"
+    http_status = 502
