@@ -1,0 +1,30 @@
+"""What can go wrong in the store. ``code`` is stable; the message says what happened and what helps.
+
+::
+
+    StoreError              store_error        the database or the disk refused; the write is not durable
+    |- LogConflict          log_conflict       another process wrote this session's log
+    |- LogFailed            log_failed         an earlier write of this log failed; open the session again
+    |- LogFull              log_full           the log's buffer is full: await ``flush`` before more appends
+    |- SessionExists        session_exists     that id, or a live session of that alias, is there already
+    |- SessionGone          session_gone       unknown, or deleted
+    |- FrameTooLarge        frame_too_large    one frame is larger than the store takes
+    |- SchemaTooNew         schema_too_new     the database was written by a newer Vigil
+    `- ExportBroken         export_broken      an export cannot be read: truncated or altered
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StoreError(Exception):
+    code: ClassVar[str] = "store_error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class FrameTooLarge(StoreError):
+    code = "frame_too_large"
