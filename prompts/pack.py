@@ -43,7 +43,7 @@ class Sampling:
 class Phrases:
     """Templates of the lines Vigil writes into prompts, one set per language (``str.format`` fields).
 
-    time_tag {seconds}; query_header; history_header; history_notice; qa_header; qa_notice;
+    time_tag {seconds}; query_header; no_query; history_header; history_notice; qa_header; qa_notice;
     range {start} {end}; qa_query {index} {time} {text}; qa_response {time} {text}; qa_unasked {time} {text};
     qa_digest {count} {start} {end}; gap {start} {end}; interrupted {heard}; interrupted_unheard;
     delegation_answer {question} {text}; delegation_failed {question} {text}; query_cleared
