@@ -1,0 +1,60 @@
+# Everything a newcomer needs: `make demo` and `make test` do all their own set-up.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# Where wheels lie in a folder, uv is told of it the way pip is.
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup system demo test lint format clean bench-replay bench-memory bench-store
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1|/' | column -t -s '|'
+
+setup: $(READY) ## the orchestrator's own virtual environment
+
+$(READY): pyproject.toml requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Vigil needs Python 3.11 or newer; name one with: make PYTHON=python3.11 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet 'uv==0.13.9'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $@
+
+system: ## programs the tests need that pip can't bring (Debian and Ubuntu; root or sudo)
+	@./evals/install_system.sh
+
+demo: setup ## watch a real clip through a real engine, and write a report
+	$(BIN)/python -m evals.demo
+
+test: setup system lint ## every test, the real CPU engine included
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not engine"
+	$(BIN)/pytest -q -m engine
+
+lint: setup ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: setup ## rewrite to the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-replay: setup ## our replay against full resend and no prefix cache, on the CPU engine
+	$(BIN)/python -m evals.bench.replay_bench
+
+bench-memory: setup ## eight simulated hours: tokens, memory and re-prefill stay flat
+	$(BIN)/python -m evals.bench.memory_longrun
+
+bench-store: setup ## how long a fact takes to become durable
+	$(BIN)/python -m evals.bench.store_bench
+
+clean: ## everything made here (the engine's cache outside the checkout stays)
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

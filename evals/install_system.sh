@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Install the system programs that tests use, where they are missing. Does nothing when all are there.
+set -euo pipefail
+
+declare -A packages=(
+    [/usr/lib/postgresql/*/bin/postgres]=postgresql
+    [/usr/bin/docker-compose]=docker-compose
+)
+missing=()
+for file in "${!packages[@]}"; do
+    compgen -G "$file" >/dev/null || missing+=("${packages[$file]}")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "Please install: ${missing[*]} (tests that need them will fail without)" >&2
+    exit 0
+fi
+sudo=()
+[ "$(id -u)" -eq 0 ] || sudo=(sudo)
+export DEBIAN_FRONTEND=noninteractive
+"${sudo[@]}" apt-get update -qq
+"${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"
