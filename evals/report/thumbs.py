@@ -52,14 +52,13 @@ class EvenSample:
 
     def offer(self, key: int, item: str | None) -> None:
         """Count an item; keep it if it falls on the stride and is not ``None``."""
-        takes = self.wants_next()
+        if self.wants_next() and item is not None:
+            if len(self._kept) >= self._cap:
+                self._kept = dict(list(self._kept.items())[::2])
+                self._stride *= 2
+            if self.wants_next():
+                self._kept[key] = item
         self._offered += 1
-        if not takes or item is None:
-            return
-        if len(self._kept) >= self._cap:
-            self._kept = dict(list(self._kept.items())[::2])
-            self._stride *= 2
-        self._kept[key] = item
 
     def items(self) -> dict[int, str]:
         return dict(self._kept)
