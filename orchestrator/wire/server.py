@@ -1,0 +1,474 @@
+"""What a client may be sent: every server event as a typed model, and its bytes.
+
+Events are built with GA names; ``orchestrator.wire.dialect`` renames them for clients of the older
+dialect. An event gets its ``server_event_seq`` at the last moment, when it is written, so ``encode``
+takes it as an argument. ``None`` fields are left out, except where the protocol wants a null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+Json = dict[str, Any]
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class InputText(_Data):
+    type: Literal["input_text"] = "input_text"
+    text: str
+
+
+class InputAudio(_Data):
+    type: Literal["input_audio"] = "input_audio"
+    transcript: str | None = None
+    is_speech: bool | None = None
+
+
+class InputImage(_Data):
+    """``image_url`` is not echoed with its payload: clients know what they sent."""
+
+    type: Literal["input_image"] = "input_image"
+    image_url: str | None = None
+
+
+class OutputText(_Data):
+    type: Literal["output_text"] = "output_text"
+    text: str
+
+
+class OutputAudio(_Data):
+    """``audio_text_marks``: ``{"text_chars", "audio_end_ms"}`` pairs, cumulative."""
+
+    type: Literal["output_audio"] = "output_audio"
+    transcript: str
+    audio_duration_ms: int | None = None
+    audio_text_marks: list[Json] | None = None
+
+
+class TextPart(_Data):
+    type: Literal["text"] = "text"
+    text: str = ""
+
+
+class AudioPart(_Data):
+    type: Literal["audio"] = "audio"
+    transcript: str = ""
+
+
+class MessageItem(_Data):
+    id: str
+    object: Literal["realtime.item"] = "realtime.item"
+    type: Literal["message"] = "message"
+    status: Literal["in_progress", "completed", "incomplete"] = "completed"
+    role: Literal["system", "user", "assistant"]
+    content: list[InputText | InputAudio | InputImage | OutputText | OutputAudio] = []
+
+
+class FunctionCallOutputItem(_Data):
+    id: str
+    object: Literal["realtime.item"] = "realtime.item"
+    type: Literal["function_call_output"] = "function_call_output"
+    status: Literal["completed"] = "completed"
+    call_id: str
+    output: str
+
+
+class FunctionCallItem(_Data):
+    id: str
+    object: Literal["realtime.item"] = "realtime.item"
+    type: Literal["function_call"] = "function_call"
+    status: Literal["in_progress", "completed", "incomplete"] = "completed"
+    call_id: str
+    name: str
+    arguments: str
+
+
+Item = MessageItem | FunctionCallItem | FunctionCallOutputItem
+
+
+class Response(_Data):
+    """``status_details.reason`` holds only the reasons the SDK knows; ours goes to ``duplex.reason``."""
+
+    id: str
+    object: Literal["realtime.response"] = "realtime.response"
+    status: Literal["in_progress", "completed", "cancelled", "failed", "incomplete"]
+    status_details: Json | None = None
+    output: list[Item] = []
+    output_modalities: list[Literal["text", "audio"]] | None = None
+    modalities: list[Literal["text", "audio"]] | None = None
+    metadata: dict[str, str] | None = None
+    usage: Json | None = None
+
+
+class Mark(_Data):
+    """Which generation of output an event belongs to, and why a response ended where that is ours to say."""
+
+    epoch: int
+    turn_id: int
+    reason: str | None = None
+
+
+class ServerEvent(_Data):
+    """Base. ``sequenced`` events are journaled and carry ``server_event_seq``."""
+
+    sequenced: ClassVar[bool] = True
+    nulls: ClassVar[frozenset[str]] = frozenset()
+    type: str
+    event_id: str
+    duplex: Mark | None = None
+    vllm_omni: Json | None = None
+
+    def payload(self, seq: int | None = None) -> Json:
+        """The event as JSON values; ``seq`` is added when it is given."""
+        out: Json = self.model_dump(mode="json", exclude_none=True)
+        for name in self.nulls:
+            out.setdefault(name, None)
+        if seq is not None:
+            out["server_event_seq"] = seq
+        return out
+
+
+class SessionCreated(ServerEvent):
+    sequenced: ClassVar[bool] = False
+    type: Literal["session.created"] = "session.created"
+    session: Json
+    attachment_generation: int | None = None
+    resume_token: str | None = None
+
+
+class SessionUpdated(ServerEvent):
+    type: Literal["session.updated"] = "session.updated"
+    session: Json
+
+
+class SessionResumed(ServerEvent):
+    """``journal_gap``: the server restarted; events between may be missing, memory is not."""
+
+    sequenced: ClassVar[bool] = False
+    type: Literal["session.resumed"] = "session.resumed"
+    session_id: str
+    session: Json
+    attachment_generation: int
+    resume_token: str
+    journal_gap: bool | None = None
+
+
+class SessionReplaced(ServerEvent):
+    sequenced: ClassVar[bool] = False
+    type: Literal["session.replaced"] = "session.replaced"
+    session_id: str
+    attachment_generation: int
+
+
+class ResyncRequired(ServerEvent):
+    sequenced: ClassVar[bool] = False
+    type: Literal["session.resync_required"] = "session.resync_required"
+    session_id: str
+    reason: Literal["journal_gap", "journal_overflow"]
+
+
+class SessionClosed(ServerEvent):
+    type: Literal["session.closed"] = "session.closed"
+    session_id: str
+    reason: str
+    event: Json = {}
+
+
+class SessionExpired(ServerEvent):
+    type: Literal["session.expired"] = "session.expired"
+    session_id: str
+    reason: str
+
+
+class HeartbeatAck(ServerEvent):
+    type: Literal["session.heartbeat_ack"] = "session.heartbeat_ack"
+    session_id: str
+
+
+class ResponseCreated(ServerEvent):
+    type: Literal["response.created"] = "response.created"
+    response_id: str
+    response: Response
+
+
+class ItemAdded(ServerEvent):
+    nulls: ClassVar[frozenset[str]] = frozenset({"previous_item_id"})
+    type: Literal["conversation.item.added"] = "conversation.item.added"
+    previous_item_id: str | None = None
+    item: Item
+
+
+class ItemCreated(ServerEvent):
+    nulls: ClassVar[frozenset[str]] = frozenset({"previous_item_id"})
+    type: Literal["conversation.item.created"] = "conversation.item.created"
+    previous_item_id: str | None = None
+    item: Item
+
+
+class ItemDone(ServerEvent):
+    nulls: ClassVar[frozenset[str]] = frozenset({"previous_item_id"})
+    type: Literal["conversation.item.done"] = "conversation.item.done"
+    previous_item_id: str | None = None
+    item: Item
+
+
+class ItemRetrieved(ServerEvent):
+    type: Literal["conversation.item.retrieved"] = "conversation.item.retrieved"
+    item: Item
+
+
+class ItemDeleted(ServerEvent):
+    type: Literal["conversation.item.deleted"] = "conversation.item.deleted"
+    item_id: str
+    event: Json = {}
+
+
+class ItemTruncated(ServerEvent):
+    type: Literal["conversation.item.truncated"] = "conversation.item.truncated"
+    item_id: str
+    content_index: int
+    audio_end_ms: int
+    event: Json = {}
+
+
+class TranscriptionCompleted(ServerEvent):
+    """``usage``: ``{"type": "duration", "seconds": s}``; the SDK wants it."""
+
+    type: Literal["conversation.item.input_audio_transcription.completed"] = (
+        "conversation.item.input_audio_transcription.completed"
+    )
+    item_id: str
+    content_index: int = 0
+    transcript: str
+    usage: Json
+
+
+class _OfResponse(ServerEvent):
+    response_id: str
+    item_id: str
+    output_index: int = 0
+    content_index: int = 0
+
+
+class OutputItemAdded(ServerEvent):
+    type: Literal["response.output_item.added"] = "response.output_item.added"
+    response_id: str
+    output_index: int = 0
+    item: Item
+
+
+class OutputItemDone(ServerEvent):
+    type: Literal["response.output_item.done"] = "response.output_item.done"
+    response_id: str
+    output_index: int = 0
+    item: Item
+
+
+class ContentPartAdded(_OfResponse):
+    type: Literal["response.content_part.added"] = "response.content_part.added"
+    part: TextPart | AudioPart
+
+
+class ContentPartDone(_OfResponse):
+    type: Literal["response.content_part.done"] = "response.content_part.done"
+    part: TextPart | AudioPart
+
+
+class ResponseSpeak(_OfResponse):
+    type: Literal["response.speak"] = "response.speak"
+    metadata: Json = {}
+
+
+class TextDelta(_OfResponse):
+    type: Literal["response.output_text.delta"] = "response.output_text.delta"
+    delta: str
+
+
+class TextDone(_OfResponse):
+    type: Literal["response.output_text.done"] = "response.output_text.done"
+    text: str
+
+
+class AudioDelta(_OfResponse):
+    """``delta`` is base64; ``metadata.audio_duration_ms`` is cumulative for the response."""
+
+    type: Literal["response.output_audio.delta"] = "response.output_audio.delta"
+    delta: str
+    format: str
+    sample_rate_hz: int
+    metadata: Json = {}
+
+
+class AudioDone(_OfResponse):
+    type: Literal["response.output_audio.done"] = "response.output_audio.done"
+
+
+class TranscriptDelta(_OfResponse):
+    type: Literal["response.output_audio_transcript.delta"] = "response.output_audio_transcript.delta"
+    delta: str
+    metadata: Json | None = None
+
+
+class TranscriptDone(_OfResponse):
+    type: Literal["response.output_audio_transcript.done"] = "response.output_audio_transcript.done"
+    transcript: str
+
+
+class ResponseDone(ServerEvent):
+    type: Literal["response.done"] = "response.done"
+    response_id: str
+    response: Response
+
+
+class RateLimits(ServerEvent):
+    type: Literal["rate_limits.updated"] = "rate_limits.updated"
+    rate_limits: list[Json] = []
+
+
+class ResponseListen(ServerEvent):
+    """The model chose to listen. With a ``response_id`` it ends that response on the client."""
+
+    type: Literal["response.listen"] = "response.listen"
+    session_id: str
+    epoch: int
+    response: Json
+    response_id: str | None = None
+
+
+class SpeechStarted(ServerEvent):
+    type: Literal["input_audio_buffer.speech_started"] = "input_audio_buffer.speech_started"
+    audio_start_ms: int
+    item_id: str
+
+
+class SpeechStopped(ServerEvent):
+    type: Literal["input_audio_buffer.speech_stopped"] = "input_audio_buffer.speech_stopped"
+    audio_end_ms: int
+    item_id: str
+
+
+class InputCommitted(ServerEvent):
+    nulls: ClassVar[frozenset[str]] = frozenset({"previous_item_id"})
+    type: Literal["input_audio_buffer.committed"] = "input_audio_buffer.committed"
+    previous_item_id: str | None = None
+    item_id: str
+    event: Json = {}
+
+
+class InputCleared(ServerEvent):
+    type: Literal["input_audio_buffer.cleared"] = "input_audio_buffer.cleared"
+
+
+class OutputCleared(ServerEvent):
+    type: Literal["output_audio_buffer.cleared"] = "output_audio_buffer.cleared"
+    response_id: str
+
+
+class FunctionArgumentsDelta(ServerEvent):
+    type: Literal["response.function_call_arguments.delta"] = "response.function_call_arguments.delta"
+    response_id: str
+    item_id: str
+    output_index: int = 0
+    call_id: str
+    delta: str
+
+
+class FunctionArgumentsDone(ServerEvent):
+    type: Literal["response.function_call_arguments.done"] = "response.function_call_arguments.done"
+    response_id: str
+    item_id: str
+    output_index: int = 0
+    call_id: str
+    name: str
+    arguments: str
+
+
+class PlaybackAcknowledged(ServerEvent):
+    type: Literal["playback.acknowledged"] = "playback.acknowledged"
+    event: Json
+
+
+class OverlapDecision(ServerEvent):
+    type: Literal["overlap.decision"] = "overlap.decision"
+    session_id: str
+    epoch: int
+    policy: str
+    action: Literal["listen", "drop", "barge_in"]
+    reason: str
+    metadata: Json
+
+
+class TurnEvent(ServerEvent):
+    type: Literal["turn.event"] = "turn.event"
+    session_id: str
+    event: str
+    turn_state: str
+    epoch: int
+
+
+class Tick(ServerEvent):
+    """One decision, compact; sent only when ``session.include`` lists it. Times in ms, counts in tokens."""
+
+    type: Literal["vigil.tick"] = "vigil.tick"
+    tick: int
+    media_time_ms: int
+    action: Literal["silence", "response", "delegate"]
+    reason: str | None = None
+    score: float | None = None
+    frames: int
+    coalesced: int
+    cached_tokens: int | None = None
+    expected_cached_tokens: int | None = None
+    prompt_tokens: int | None = None
+    latency_ms: float | None = None
+
+
+class Delegation(ServerEvent):
+    type: Literal["vigil.delegation"] = "vigil.delegation"
+    delegation_id: str
+    status: Literal["started", "merged", "completed", "failed", "cancelled"]
+    question: str
+    text: str | None = None
+    error: str | None = None
+
+
+class Notice(ServerEvent):
+    type: Literal["vigil.notice"] = "vigil.notice"
+    code: str
+    message: str
+
+
+class ErrorEvent(ServerEvent):
+    """``error``: the body of a ``VigilError``. Transport errors before a session are not sequenced."""
+
+    type: Literal["error"] = "error"
+    error: Json
+
+
+def encode(event: ServerEvent, seq: int | None = None) -> bytes:
+    """Compact UTF-8 JSON of one event."""
+    return orjson.dumps(event.payload(seq))
+
+
+GA_REASONS: frozenset[str] = frozenset(
+    {"turn_detected", "client_cancelled", "max_output_tokens", "content_filter"}
+)
+
+
+def status_details(status: str, reason: str | None) -> Mapping[str, Any] | None:
+    """``response.status_details`` for a status, holding only reasons that the SDK's types know."""
+    if status in {"in_progress", "completed"}:
+        return None
+    details: Json = {"type": status}
+    if reason in GA_REASONS:
+        details["reason"] = reason
+    if status == "failed":
+        details["error"] = {"type": "server_error", "code": reason or "internal_error"}
+    return details
