@@ -1,0 +1,1 @@
+"""``vigil replay``: watch a video through the session core, and write down every decision."""

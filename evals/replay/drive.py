@@ -1,0 +1,52 @@
+"""The seam between the replay loop and what decides: the session core in process, or a server over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One encoded picture (JPEG or PNG) and its media time, the first of a run being 0."""
+
+    media_time_ms: int
+    data: bytes
+
+
+class Sink(Protocol):
+    """Who is told what happens, in the order in which it happens; never blocks."""
+
+    def delta(self, text: str) -> None:
+        """A piece of the response of the tick in flight."""
+
+    def tick(self, record: Mapping[str, Any]) -> None:
+        """A tick is done: its row of ``decisions.jsonl``."""
+
+    def notice(self, code: str, message: str) -> None:
+        """Something to know that is no decision: the engine was lost, a delegated answer came ..."""
+
+
+class Drive(Protocol):
+    """One session. Raises ``ReplayError`` when it can't start or go on."""
+
+    transport: str
+
+    async def open(self, sink: Sink) -> int:
+        """Prepare everything and return the tick period in ms. Nothing is told to ``sink`` before this."""
+
+    def engine_facts(self) -> Mapping[str, Any]:
+        """What is known of the engine, JSON-ready; ``warnings`` among it is a list of sentences."""
+
+    async def ask(self, text: str) -> None:
+        """Set or replace the standing query; it rides the next frame."""
+
+    async def show(self, frame: Frame, *, lossless: bool) -> None:
+        """Hand over a frame and wait until its tick is decided and told to the sink.
+
+        ``lossless``: the source waits for us, so the frame must not be thinned away.
+        """
+
+    async def close(self) -> None:
+        """End the session; every tick decided until then has been told to the sink. Idempotent."""
