@@ -1,0 +1,51 @@
+"""The bounded stream of a backend's outputs: one reader, waiting writers, an end that always gets through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+from orchestrator.session.backend import BackendOutput, Closed
+
+
+class OutputStream:
+    """At most ``size`` unread outputs, and one place kept for ``Closed``. ``put`` waits for the reader."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._items: deque[BackendOutput] = deque()
+        self._changed = asyncio.Condition()
+        self._ended = False
+        self._most = 0
+
+    async def put(self, output: BackendOutput) -> None:
+        """Add an output; after the end it is dropped."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._ended or len(self._items) < self._size)
+            if not self._ended:
+                self._items.append(output)
+                self._most = max(self._most, len(self._items))
+                self._changed.notify_all()
+
+    async def end(self, closed: Closed) -> None:
+        """The last output; releases every waiting writer. A second end is ignored."""
+        async with self._changed:
+            if not self._ended:
+                self._ended = True
+                self._items.append(closed)
+                self._changed.notify_all()
+
+    async def read(self) -> AsyncIterator[BackendOutput]:
+        """Outputs in order, ``Closed`` last."""
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: bool(self._items))
+                output = self._items.popleft()
+                self._changed.notify_all()
+            yield output
+            if isinstance(output, Closed):
+                return
+
+    def statistics(self) -> dict[str, int]:
+        return {"unread": len(self._items), "most_unread": self._most, "size": self._size}

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from orchestrator.backends.replay.decide import DecisionPoint
+from orchestrator.backends.replay.request import (
+    EngineLimits,
+    decision_params,
+    prewarm_params,
+    summary_params,
+)
+from tests.backends.replay.packs import JOYVL
+
+KNOWN = EngineLimits(
+    block_tokens=32,
+    silence_stop_id=8,
+    decision=DecisionPoint(0, 7, 8),
+    priority=True,
+    cache_salt="salt",
+)
+
+
+def decide(limits: EngineLimits, **changes: object) -> dict[str, object]:
+    arguments: dict[str, object] = {"seed": None, "tick": 3, "bias": None, "continued": False} | changes
+    return decision_params(JOYVL, limits, **arguments)  # type: ignore[arg-type]
+
+
+def test_decisions_keep_special_tokens_and_the_packs_sampling() -> None:
+    params = decide(EngineLimits())
+    assert params == {
+        "temperature": 0.8, "top_p": 0.9, "top_k": 40, "repetition_penalty": 1.1, "presence_penalty": 1.5,
+        "max_tokens": 256, "skip_special_tokens": False, "include_stop_str_in_output": False,
+    }  # fmt: skip
+
+
+def test_a_known_engine_gets_stop_logprobs_and_salt_but_no_priority_for_live_ticks() -> None:
+    params = decide(KNOWN)
+    assert params["stop_token_ids"] == [8]
+    assert params["top_logprobs"] == 20 and params["logprobs"] is True
+    assert params["cache_salt"] == "salt"
+    assert "priority" not in params
+
+
+def test_seed_differs_by_tick_and_repeats_by_run() -> None:
+    assert decide(KNOWN, seed=5)["seed"] == 8
+    assert decide(KNOWN, seed=2**31 - 1)["seed"] == 2
+
+
+def test_threshold_is_a_greedy_unpenalised_decision() -> None:
+    params = decide(KNOWN, bias=1.5)
+    assert params["temperature"] == 0 and params["logit_bias"] == {"7": 1.5}
+    assert params["repetition_penalty"] == 1.0
+    assert "top_p" not in params and "top_k" not in params
+
+
+def test_a_continued_reply_has_no_generation_prompt_and_no_score() -> None:
+    params = decide(KNOWN, continued=True, bias=1.5)
+    assert params["continue_final_message"] is True and params["add_generation_prompt"] is False
+    assert "logprobs" not in params and "logit_bias" not in params
+
+
+def test_background_work_is_behind_live_ticks_where_the_engine_can_tell() -> None:
+    assert prewarm_params(JOYVL, KNOWN)["priority"] == 1
+    assert summary_params(JOYVL.summary, KNOWN)["priority"] == 2
+    assert "priority" not in summary_params(JOYVL.summary, EngineLimits())
+    assert prewarm_params(JOYVL, KNOWN)["max_tokens"] == 1
