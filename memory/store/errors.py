@@ -3,14 +3,12 @@
 ::
 
     StoreError              store_error        the database or the disk refused; the write is not durable
-    |- LogConflict          log_conflict       another process wrote this session's log
-    |- LogFailed            log_failed         an earlier write of this log failed; open the session again
+    |- LogConflict          log_conflict       another process writes this session
     |- LogFull              log_full           the log's buffer is full: await ``flush`` before more appends
     |- SessionExists        session_exists     that id, or a live session of that alias, is there already
     |- SessionGone          session_gone       unknown, or deleted
     |- FrameTooLarge        frame_too_large    one frame is larger than the store takes
-    |- SchemaTooNew         schema_too_new     the database was written by a newer Vigil
-    `- ExportBroken         export_broken      an export cannot be read: truncated or altered
+    `- SchemaTooNew         schema_too_new     the database was written by a newer Vigil
 """
 
 from __future__ import annotations
@@ -26,5 +24,25 @@ class StoreError(Exception):
         self.message = message
 
 
+class LogConflict(StoreError):
+    code = "log_conflict"
+
+
+class LogFull(StoreError):
+    code = "log_full"
+
+
+class SessionExists(StoreError):
+    code = "session_exists"
+
+
+class SessionGone(StoreError):
+    code = "session_gone"
+
+
 class FrameTooLarge(StoreError):
     code = "frame_too_large"
+
+
+class SchemaTooNew(StoreError):
+    code = "schema_too_new"

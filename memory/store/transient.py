@@ -31,11 +31,11 @@ class TransientFrames:
         """Keep ``data`` under ``uuid``. Raises ``FrameTooLarge`` when it exceeds the whole store."""
         if len(data) > self._max_bytes:
             raise FrameTooLarge(f"a frame of {len(data)} bytes exceeds the store's {self._max_bytes} bytes")
-        self._forget(uuid)
+        self.forget(uuid)
         self._frames[uuid] = data
         self._bytes += len(data)
         while self._bytes > self._max_bytes:
-            self._forget(next(iter(self._frames)))
+            self.forget(next(iter(self._frames)))
             self._evicted += 1
 
     def get(self, uuid: str) -> bytes:
@@ -53,7 +53,8 @@ class TransientFrames:
             "evicted": self._evicted,
         }
 
-    def _forget(self, uuid: str) -> None:
+    def forget(self, uuid: str) -> None:
+        """Drop a frame, if it is there."""
         self._bytes -= len(self._frames.pop(uuid, b""))
 
 

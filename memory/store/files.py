@@ -1,0 +1,136 @@
+"""Frame bytes in a folder: written whole or not at all, two levels of folders, names without meaning."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+from memory.store.errors import StoreError
+
+_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+class FrameFiles:
+    """``folder/ab/cd/abcd...``: one file a frame.
+
+    :param workers: files written at the same time; each caller awaits its own write
+    :param timeout_s: deadline of one write
+    """
+
+    def __init__(self, folder: Path, *, workers: int = 4, timeout_s: float = 20.0) -> None:
+        self._folder = folder
+        self._timeout_s = timeout_s
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="store-frames")
+        self._numbers = count()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @staticmethod
+    def name(tenant: str, uuid: str) -> str:
+        """The file name of a tenant's frame: a hash, so no identity can point outside the folder."""
+        return hashlib.sha256(f"{len(tenant)}:{tenant}{uuid}".encode()).hexdigest()
+
+    async def write(self, name: str, data: bytes) -> None:
+        """Return once the file is durable; a file that is there already is left as it is.
+
+        :raises StoreError: the disk refused or was too slow
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await loop.run_in_executor(self._pool, self._write, name, data)
+        except (OSError, TimeoutError) as error:
+            raise StoreError(f"a frame could not be written: {error or type(error).__name__}") from error
+
+    def exists(self, name: str) -> bool:
+        return self._path(name).exists()
+
+    def read(self, name: str) -> bytes:
+        """The bytes; raises ``KeyError`` when there is no such file."""
+        try:
+            return self._path(name).read_bytes()
+        except FileNotFoundError:
+            raise KeyError(name) from None
+
+    async def remove(self, names: Iterable[str]) -> None:
+        """Remove files; those that are not there are no error."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._pool, _unlink, [self._path(name) for name in names])
+
+    async def scan(self, folder: int, older_than_ms: int) -> tuple[list[str], list[Path]]:
+        """Frames and left-over temporary files last written before ``older_than_ms`` (Unix time).
+
+        :param folder: which of the 256 first-level folders
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, self._scan, folder, older_than_ms)
+
+    async def remove_left_over(self, paths: list[Path]) -> int:
+        """Remove temporary files that ``scan`` found; returns how many."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._pool, _unlink, paths)
+        return len(paths)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / name[:2] / name[2:4] / name
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        if path.exists():
+            return
+        folder = path.parent
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            _sync_folder(folder.parent)
+            _sync_folder(self._folder)
+        temporary = folder / f"{name}.{os.getpid()}.{next(self._numbers)}.tmp"
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(folder)
+
+    def _scan(self, folder: int, older_than_ms: int) -> tuple[list[str], list[Path]]:
+        frames: list[str] = []
+        left_over: list[Path] = []
+        for path in _old_files(self._folder / f"{folder:02x}", older_than_ms):
+            if _NAME.fullmatch(path.name):
+                frames.append(path.name)
+            else:
+                left_over.append(path)
+        return frames, left_over
+
+
+def _unlink(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def _old_files(folder: Path, older_than_ms: int) -> Iterator[Path]:
+    for path in folder.glob("*/*"):
+        try:
+            if path.stat().st_mtime_ns // 1_000_000 < older_than_ms:
+                yield path
+        except FileNotFoundError:
+            continue
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

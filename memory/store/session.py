@@ -1,0 +1,193 @@
+"""One session in the store: its log, its frames and the few fields that are not facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Select, Update, and_, func, or_, select, update
+
+from memory.store.database import Database, Refused
+from memory.store.errors import LogConflict, SessionGone, StoreError
+from memory.store.frames import SessionFrames
+from memory.store.log import DurableLog
+from memory.store.schema import FACTS, SESSIONS, SNAPSHOTS
+
+EVENT_SEQ_STEP = 1000
+"""Numbers of outward events reserved at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session's record. Times are Unix milliseconds.
+
+    :param pack_digest: prompt pack it was created with; later packs are in the log
+    :param updated_ms: time of the newest fact, or of the creation
+    :param last_seq: the newest durable fact, 0 for none
+    :param retention_ms: how long memory stays after ``updated_ms``; ``None``: until deleted
+    :param resume_until_ms: a resume token is honoured before this time
+    :param event_seq_ceiling: no outward event was ever numbered above this
+    """
+
+    id: str
+    tenant: str
+    alias: str | None
+    model: str
+    pack_digest: str
+    renderer: int
+    created_ms: int
+    updated_ms: int
+    closed_ms: int | None
+    retention_ms: int | None
+    resume_token_hash: str | None
+    resume_until_ms: int | None
+    attachment_generation: int
+    event_seq_ceiling: int
+    last_seq: int
+
+    def public(self) -> dict[str, Any]:
+        """Plain data for people: everything but the resume token's hash."""
+        data = asdict(self)
+        del data["resume_token_hash"]
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Folded state as of ``seq``: a cache of the log, never newer than what is durable of it."""
+
+    seq: int
+    data: Mapping[str, Any]
+
+
+class DurableSession:
+    """An open session. One object for each session and process: the log has one writer.
+
+    ``log`` is the ``SessionLog``, ``frames`` the ``FrameStore`` of the session's tenant.
+    """
+
+    def __init__(
+        self,
+        info: SessionInfo,
+        log: DurableLog,
+        frames: SessionFrames,
+        *,
+        database: Database,
+        now_ms: Callable[[], int],
+        release: Callable[[DurableSession], None],
+    ) -> None:
+        self.id = info.id
+        self.tenant = info.tenant
+        self.log = log
+        self.frames = frames
+        self._database = database
+        self._now_ms = now_ms
+        self._release = release
+
+    async def info(self) -> SessionInfo:
+        """The record as it is now. Raises ``SessionGone``."""
+        return await load_info(self._database, self.id)
+
+    async def attach(self, token_hash: str, generation: int, resume_until_ms: int) -> None:
+        """Record who may resume. Repeating the current attachment moves its deadline.
+
+        :raises LogConflict: this generation, or a newer one, was taken by another attachment
+        """
+        current = and_(
+            SESSIONS.c.attachment_generation == generation, SESSIONS.c.resume_token_hash == token_hash
+        )
+        change = self._update().where(or_(SESSIONS.c.attachment_generation < generation, current))
+        change = change.values(
+            resume_token_hash=token_hash, attachment_generation=generation, resume_until_ms=resume_until_ms
+        )
+        async with self._database.write() as connection:
+            done = (await connection.execute(change)).rowcount
+        if not done:
+            newest = (await self.info()).attachment_generation
+            raise LogConflict(f"session {self.id} has attachment {newest}: attachment {generation} came late")
+
+    async def reserve_events(self) -> int:
+        """Raise the ceiling of outward event numbers by ``EVENT_SEQ_STEP`` and return it.
+
+        The caller may number events up to it. After a restart numbering goes on above the ceiling, so no
+        number is ever given twice.
+        """
+        change = self._update().values(event_seq_ceiling=SESSIONS.c.event_seq_ceiling + EVENT_SEQ_STEP)
+        async with self._database.write() as connection:
+            ceiling = await connection.scalar(change.returning(SESSIONS.c.event_seq_ceiling))
+        if ceiling is None:
+            raise self._gone()
+        return int(ceiling)
+
+    async def close(self) -> None:
+        """Record that the live session is over. Memory stays for its retention; the alias is free again."""
+        await self.log.flush()
+        change = self._update().values(closed_ms=func.coalesce(SESSIONS.c.closed_ms, self._now_ms()))
+        async with self._database.write() as connection:
+            done = (await connection.execute(change)).rowcount
+        if not done:
+            raise self._gone()
+
+    async def save_snapshot(self, name: str, seq: int, data: Mapping[str, Any]) -> None:
+        """Keep folded state as of ``seq`` under ``name``, in place of the one before."""
+        await self.log.flush()
+        row = {"session": self.id, "name": name, "seq": seq, "data": orjson.dumps(data).decode()}
+        insert = self._database.insert(SNAPSHOTS).values(row)
+        upsert = insert.on_conflict_do_update(
+            index_elements=[SNAPSHOTS.c.session, SNAPSHOTS.c.name],
+            set_={"seq": insert.excluded.seq, "data": insert.excluded.data},
+        )
+        try:
+            async with self._database.write() as connection:
+                await connection.execute(upsert)
+        except Refused:
+            raise self._gone() from None
+
+    async def snapshot(self, name: str) -> Snapshot | None:
+        """The newest snapshot of that name."""
+        query = select(SNAPSHOTS.c.seq, SNAPSHOTS.c.data)
+        query = query.where(SNAPSHOTS.c.session == self.id, SNAPSHOTS.c.name == name)
+        async with self._database.read() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        return None if row is None else Snapshot(row.seq, orjson.loads(row.data))
+
+    async def release(self) -> None:
+        """Flush and let go of the session, which stays as it is. The object is of no use afterwards."""
+        try:
+            await self.log.flush()
+        finally:
+            self.log.fail(StoreError(f"session {self.id} was released"))
+            self._release(self)
+
+    def _update(self) -> Update:
+        return update(SESSIONS).where(SESSIONS.c.id == self.id, SESSIONS.c.deleted_ms.is_(None))
+
+    def _gone(self) -> SessionGone:
+        return SessionGone(f"session {self.id} was deleted")
+
+
+def select_info() -> Select[Any]:
+    """Rows of ``SessionInfo`` of all sessions that are not being deleted."""
+    newest = select(FACTS.c.at_ms, FACTS.c.seq).where(FACTS.c.session == SESSIONS.c.id)
+    newest = newest.order_by(FACTS.c.seq.desc()).limit(1)
+    columns = [column for column in SESSIONS.c if column.name != "deleted_ms"]
+    last_ms = newest.with_only_columns(FACTS.c.at_ms).scalar_subquery()
+    last_seq = newest.with_only_columns(FACTS.c.seq).scalar_subquery()
+    return select(
+        *columns,
+        func.coalesce(last_ms, SESSIONS.c.created_ms).label("updated_ms"),
+        func.coalesce(last_seq, 0).label("last_seq"),
+    ).where(SESSIONS.c.deleted_ms.is_(None))
+
+
+async def load_info(database: Database, session: str) -> SessionInfo:
+    """One session's record. Raises ``SessionGone``."""
+    async with database.read() as connection:
+        row = (
+            (await connection.execute(select_info().where(SESSIONS.c.id == session))).mappings().one_or_none()
+        )
+    if row is None:
+        raise SessionGone(f"there is no session {session}")
+    return SessionInfo(**row)

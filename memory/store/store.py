@@ -1,0 +1,253 @@
+"""``Store``: everything durable of a Vigil service, in SQLite or PostgreSQL and a folder of frames."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import insert, select, tuple_
+
+from memory.store.database import Database, Refused
+from memory.store.errors import SessionExists, SessionGone
+from memory.store.export import export_tar
+from memory.store.files import FrameFiles
+from memory.store.frames import SessionFrames
+from memory.store.log import DurableLog
+from memory.store.retention import Retention, Swept
+from memory.store.schema import SESSIONS, TENANT_KEYS
+from memory.store.session import DurableSession, SessionInfo, load_info, select_info
+from memory.store.transient import TransientFrames
+from memory.store.writer import GroupWriter
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long things stay, in milliseconds; ``None``: until they are deleted.
+
+    :param session_ms: a new session's memory, after its last fact
+    :param frame_ms: a frame, after it was last seen; must exceed the longest window, or a live prompt
+        could lose an image
+    """
+
+    session_ms: int | None = 30 * DAY_MS
+    frame_ms: int | None = DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class TenantKeys:
+    """A tenant's secrets: the same bytes get other names at another tenant."""
+
+    frame_key: bytes
+    salt_key: bytes
+
+    def frame_uuid(self, data: bytes) -> str:
+        """A frame's identity towards the engine and in the store: 64 hex digits."""
+        return hmac.new(self.frame_key, data, hashlib.sha256).hexdigest()
+
+    def cache_salt(self, scope: str = "") -> str:
+        """The engine's ``cache_salt`` for a scope of this tenant: 64 hex digits."""
+        return hmac.new(self.salt_key, scope.encode(), hashlib.sha256).hexdigest()
+
+
+class Store:
+    """The durable store. Use ``open``; ``close`` writes what waits.
+
+    All failures are ``StoreError`` or one of its children.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        files: FrameFiles,
+        keeping: Keeping,
+        now_ms: Callable[[], int],
+        cache_bytes: int,
+    ) -> None:
+        self._database = database
+        self._files = files
+        self._keeping = keeping
+        self._now_ms = now_ms
+        self._cache = TransientFrames(cache_bytes)
+        self._writer = GroupWriter(database)
+        self._retention = Retention(database, files, self._cache)
+        self._open: dict[str, DurableSession] = {}
+        self._opening = asyncio.Lock()
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        data_dir: Path,
+        *,
+        now_ms: Callable[[], int],
+        keeping: Keeping | None = None,
+        cache_bytes: int = 64 * 1024 * 1024,
+    ) -> Store:
+        """Connect, bring the schema up to date, start the writer.
+
+        :param url: ``sqlite:///file.db`` or ``postgresql://user:password@host/database``
+        :param data_dir: folder of frame bytes; processes that share a database share this folder too
+        :param now_ms: Unix time in milliseconds
+        :param cache_bytes: newest frames kept in memory too
+        """
+        database = await Database.open(url)
+        return cls(database, FrameFiles(data_dir / "frames"), keeping or Keeping(), now_ms, cache_bytes)
+
+    async def close(self) -> None:
+        """Write what waits and let go of everything."""
+        await self._writer.close()
+        await self._database.close()
+        self._files.close()
+
+    async def create(
+        self,
+        session_id: str,
+        *,
+        tenant: str,
+        model: str,
+        pack_digest: str,
+        renderer: int,
+        alias: str | None = None,
+    ) -> DurableSession:
+        """Record a new session and open it. Raises ``SessionExists`` for a taken id or live alias."""
+        row = {
+            "id": session_id,
+            "tenant": tenant,
+            "alias": alias,
+            "model": model,
+            "pack_digest": pack_digest,
+            "renderer": renderer,
+            "created_ms": self._now_ms(),
+            "retention_ms": self._keeping.session_ms,
+            "attachment_generation": 0,
+            "event_seq_ceiling": 0,
+        }
+        try:
+            async with self._database.write() as connection:
+                await connection.execute(insert(SESSIONS).values(row))
+        except Refused:
+            raise SessionExists(f"session {session_id} (alias {alias}) exists already") from None
+        return await self.session(session_id)
+
+    async def session(self, session_id: str) -> DurableSession:
+        """Open a session; the same object until it is released or its log fails. Raises ``SessionGone``."""
+        async with self._opening:
+            there = self._open.get(session_id)
+            if there is not None and there.log.error is None:
+                return there
+            info = await load_info(self._database, session_id)
+            session = self._assemble(info)
+            self._open[session_id] = session
+            return session
+
+    async def info(self, session_id: str) -> SessionInfo:
+        """A session's record, without opening it. Raises ``SessionGone``."""
+        return await load_info(self._database, session_id)
+
+    async def find(self, tenant: str, alias: str) -> SessionInfo | None:
+        """The live session that a tenant calls by this alias."""
+        query = select_info().where(
+            SESSIONS.c.tenant == tenant, SESSIONS.c.alias == alias, SESSIONS.c.closed_ms.is_(None)
+        )
+        async with self._database.read() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        return None if row is None else SessionInfo(**row)
+
+    async def sessions(self, tenant: str, limit: int = 50, after: str | None = None) -> list[SessionInfo]:
+        """A tenant's sessions, newest first.
+
+        :param after: id of the last session of the page before; raises ``SessionGone`` if unknown
+        """
+        query = select_info().where(SESSIONS.c.tenant == tenant)
+        age = tuple_(SESSIONS.c.created_ms, SESSIONS.c.id)
+        if after is not None:
+            last = await load_info(self._database, after)
+            query = query.where(age < (last.created_ms, last.id))
+        query = query.order_by(SESSIONS.c.created_ms.desc(), SESSIONS.c.id.desc()).limit(limit)
+        async with self._database.read() as connection:
+            return [SessionInfo(**row) for row in (await connection.execute(query)).mappings()]
+
+    async def export(self, session_id: str) -> AsyncIterator[bytes]:
+        """The session as a tar, in pieces (format: ``memory.store.export``). Raises ``SessionGone``."""
+        there = self._open.get(session_id)
+        if there is not None:
+            await there.log.flush()
+        info = await load_info(self._database, session_id)
+        log = self._assemble(info).log
+        parts = export_tar(info.public(), log, info.last_seq, database=self._database, files=self._files)
+        async for part in parts:
+            yield part
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session, its log, and frames no other session holds. Raises ``SessionGone``.
+
+        An open log fails first with ``SessionGone``: nothing is written to a session that goes.
+        """
+        self._fail_open(session_id)
+        await self._retention.delete(session_id, self._now_ms())
+        self._fail_open(session_id)  # opened again before the deletion was recorded
+
+    async def sweep(self, now_ms: int) -> Swept:
+        """Remove what has outlived its retention and finish interrupted deletions. Sessions that are open
+        here are kept. Meant to be called every minute or so.
+        """
+        return await self._retention.sweep(now_ms, keep=self._open)
+
+    async def keys(self, tenant: str) -> TenantKeys:
+        """A tenant's keys, made at the first call and the same ever after."""
+        fresh = {
+            "tenant": tenant,
+            "frame_key": secrets.token_hex(32),
+            "salt_key": secrets.token_hex(32),
+            "created_ms": self._now_ms(),
+        }
+        query = select(TENANT_KEYS.c.frame_key, TENANT_KEYS.c.salt_key).where(TENANT_KEYS.c.tenant == tenant)
+        async with self._database.write() as connection:
+            await connection.execute(
+                self._database.insert(TENANT_KEYS).values(fresh).on_conflict_do_nothing()
+            )
+            row = (await connection.execute(query)).one()
+        return TenantKeys(bytes.fromhex(row.frame_key), bytes.fromhex(row.salt_key))
+
+    def statistics(self) -> dict[str, Any]:
+        """``open`` sessions, the ``writer``'s and the frame ``cache``'s figures."""
+        return {
+            "open": len(self._open),
+            "writer": self._writer.statistics(),
+            "cache": self._cache.statistics(),
+        }
+
+    def _assemble(self, info: SessionInfo) -> DurableSession:
+        log = DurableLog(
+            info.id, info.last_seq, database=self._database, writer=self._writer, now_ms=self._now_ms
+        )
+        frames = SessionFrames(
+            info.id,
+            info.tenant,
+            files=self._files,
+            writer=self._writer,
+            retention=self._retention,
+            cache=self._cache,
+            now_ms=self._now_ms,
+            frame_retention_ms=self._keeping.frame_ms,
+        )
+        return DurableSession(
+            info, log, frames, database=self._database, now_ms=self._now_ms, release=self._forget
+        )
+
+    def _fail_open(self, session_id: str) -> None:
+        there = self._open.pop(session_id, None)
+        if there is not None:
+            there.log.fail(SessionGone(f"session {session_id} was deleted"))
+
+    def _forget(self, session: DurableSession) -> None:
+        if self._open.get(session.id) is session:
+            del self._open[session.id]

@@ -1,0 +1,224 @@
+"""The one task that writes: whatever waits, from every session, in one transaction (group commit)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import case, exists, insert, or_, select
+
+from memory.store.database import FRAMES_LOCK, Database, Refused
+from memory.store.errors import LogConflict, SessionGone, StoreError
+from memory.store.log import DurableLog, Row
+from memory.store.schema import FACTS, FRAME_REFS, FRAMES, SESSIONS
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWrite:
+    """A frame whose bytes are on disk and whose record is not yet.
+
+    :param expires_ms: Unix time after which the sweep may remove it, ``None``: never
+    :param done: resolved when the record is durable
+    """
+
+    session: str
+    tenant: str
+    uuid: str
+    file: str
+    size: int
+    expires_ms: int | None
+    done: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class _Part:
+    """A share of a transaction that stands or falls as one: a log's facts, or a session's frames."""
+
+    session: str
+    log: DurableLog | None = None
+    facts: list[Row] = field(default_factory=list)
+    frames: list[FrameWrite] = field(default_factory=list)
+
+    def succeed(self) -> None:
+        if self.log is not None:
+            self.log.wrote(self.facts[-1]["seq"])
+        for frame in self.frames:
+            if not frame.done.done():
+                frame.done.set_result(None)
+
+    def fail(self, error: StoreError) -> None:
+        if self.log is not None:
+            self.log.fail(error)
+        for frame in self.frames:
+            if not frame.done.done():
+                frame.done.set_exception(type(error)(error.message))
+
+
+class GroupWriter:
+    """Collects rows of all logs and writes them in batches, one transaction at a time.
+
+    A refused batch (another process wrote one of its logs, a session was deleted) is written again
+    session by session, so one session's fault stays in that session.
+
+    :param linger_s: rows nobody waits for are written after this long
+    :param max_rows: facts of one transaction
+    """
+
+    def __init__(self, database: Database, *, linger_s: float = 0.25, max_rows: int = 5000) -> None:
+        self._database = database
+        self._upsert_frame = _upsert_frame(database)
+        self._upsert_ref = database.insert(FRAME_REFS).on_conflict_do_nothing()
+        self._linger_s = linger_s
+        self._max_rows = max_rows
+        self._logs: dict[DurableLog, None] = {}
+        self._frames: deque[FrameWrite] = deque()
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._counts = {"transactions": 0, "facts": 0, "frames": 0, "failed": 0, "largest": 0}
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="store-writer")
+
+    def touch(self, log: DurableLog) -> None:
+        if self._closing:
+            log.fail(StoreError("the store is closed"))
+            return
+        self._logs[log] = None
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._linger_s, self._wake.set)
+
+    def hurry(self) -> None:
+        self._wake.set()
+
+    async def record(self, frame: FrameWrite) -> None:
+        """Return once the frame's record is durable. Each caller waits, so callers bound this queue."""
+        if self._closing:
+            raise StoreError("the store is closed")
+        self._frames.append(frame)
+        self._wake.set()
+        await frame.done
+
+    async def close(self) -> None:
+        """Write what waits, then end the task."""
+        self._closing = True
+        self._wake.set()
+        await self._task
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def statistics(self) -> dict[str, int]:
+        """``transactions``, ``facts`` and ``frames`` written, sessions' shares ``failed``, the ``largest``
+        transaction in facts, and ``waiting`` logs and frames."""
+        return {**self._counts, "waiting": len(self._logs) + len(self._frames)}
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if parts := self._collect():
+                await self._write(parts)
+            if self._closing:
+                if not self._logs and not self._frames:
+                    return
+                self._wake.set()
+
+    def _collect(self) -> list[_Part]:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        parts: list[_Part] = []
+        room = self._max_rows
+        for log in list(self._logs):
+            rows = log.take(room)
+            room -= len(rows)
+            if rows:
+                parts.append(_Part(log.session, log, rows))
+            if log.has_rows:
+                self._wake.set()  # the rest rides the next transaction
+                break
+            del self._logs[log]
+        frames: dict[str, _Part] = {}
+        while self._frames:
+            frame = self._frames.popleft()
+            frames.setdefault(frame.session, _Part(frame.session)).frames.append(frame)
+        parts.extend(frames.values())
+        return sorted(parts, key=lambda part: part.session)  # one order everywhere: no deadlock
+
+    async def _write(self, parts: Sequence[_Part]) -> None:
+        try:
+            await self._commit(parts)
+        except Refused:
+            if len(parts) > 1:
+                for part in parts:
+                    await self._write([part])
+            else:
+                self._fail(parts, await self._why_refused(parts[0].session))
+        except StoreError as error:
+            self._fail(parts, error)
+        except Exception as error:
+            _log.exception("the store's writer met an error it does not know")
+            self._fail(parts, StoreError(f"the store's writer failed: {error!r}"))
+        else:
+            for part in parts:
+                part.succeed()
+
+    async def _commit(self, parts: Sequence[_Part]) -> None:
+        facts = [row for part in parts for row in part.facts]
+        frames = sorted(
+            (frame for part in parts for frame in part.frames), key=lambda frame: (frame.tenant, frame.uuid)
+        )
+        async with self._database.write(shared=FRAMES_LOCK if frames else None) as connection:
+            if frames:
+                await connection.execute(self._upsert_frame, [_frame_row(frame) for frame in frames])
+                await connection.execute(self._upsert_ref, [_ref_row(frame) for frame in frames])
+            if facts:
+                await connection.execute(insert(FACTS), facts)
+        self._counts["transactions"] += 1
+        self._counts["facts"] += len(facts)
+        self._counts["frames"] += len(frames)
+        self._counts["largest"] = max(self._counts["largest"], len(facts))
+
+    def _fail(self, parts: Sequence[_Part], error: StoreError) -> None:
+        self._counts["failed"] += len(parts)
+        for part in parts:
+            part.fail(error)
+
+    async def _why_refused(self, session: str) -> StoreError:
+        query = select(exists().where(SESSIONS.c.id == session, SESSIONS.c.deleted_ms.is_(None)))
+        try:
+            async with self._database.read() as connection:
+                there = await connection.scalar(query)
+        except StoreError as error:
+            return error
+        if there:
+            return LogConflict(f"another process writes session {session}: open it again or leave it alone")
+        return SessionGone(f"session {session} was deleted")
+
+
+def _frame_row(frame: FrameWrite) -> dict[str, Any]:
+    return {
+        "tenant": frame.tenant,
+        "uuid": frame.uuid,
+        "file": frame.file,
+        "size": frame.size,
+        "expires_ms": frame.expires_ms,
+    }
+
+
+def _ref_row(frame: FrameWrite) -> dict[str, Any]:
+    return {"session": frame.session, "tenant": frame.tenant, "uuid": frame.uuid}
+
+
+def _upsert_frame(database: Database) -> Any:
+    """Insert; a frame that is there already lives as long as its latest use asks for."""
+    statement = database.insert(FRAMES)
+    asked = statement.excluded.expires_ms
+    latest = case((or_(asked.is_(None), asked > FRAMES.c.expires_ms), asked), else_=FRAMES.c.expires_ms)
+    return statement.on_conflict_do_update(
+        index_elements=[FRAMES.c.tenant, FRAMES.c.uuid], set_={"expires_ms": latest}
+    )

@@ -1,0 +1,94 @@
+"""A private PostgreSQL for tests: Debian's binaries, a data folder in /tmp, a Unix socket, no network."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+INSTALL_HINT = (
+    "no PostgreSQL binaries: install Debian's package `postgresql` (or set PG_BIN to its bin folder)"
+)
+
+
+def find_binaries() -> Path | None:
+    """The folder with ``initdb`` and ``pg_ctl``; the newest version of Debian's, or ``$PG_BIN``."""
+    if given := os.environ.get("PG_BIN"):
+        return Path(given)
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), key=lambda p: int(p.parts[-3]))
+    return found[-1].parent if found else None
+
+
+class PrivatePostgres:
+    """A server that lives inside a ``with`` block. As root it runs as the user ``postgres``.
+
+    :param durable: False skips fsync, which only the loss of the whole machine could tell apart
+    """
+
+    def __init__(self, binaries: Path, *, durable: bool = False) -> None:
+        self._binaries = binaries
+        self._durable = durable
+        self._numbers = itertools.count(1)
+        self._user = "postgres" if os.geteuid() == 0 else None
+
+    def __enter__(self) -> PrivatePostgres:
+        # Not below pytest's folder: its parents are closed to the user postgres.
+        self.folder = Path(tempfile.mkdtemp(prefix="vigil-pg-", dir="/tmp"))
+        if self._user:
+            shutil.chown(self.folder, self._user)
+        try:
+            self._run("initdb", "-D", self._data, "-U", "vigil", "-A", "trust", "-E", "UTF8", "--no-sync")
+            self.start()
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start and wait until it answers."""
+        options = f"-k {self.folder} -c listen_addresses='' -c shared_buffers=32MB"
+        if not self._durable:
+            options += " -c fsync=off"
+        log = str(self.folder / "log")
+        self._run("pg_ctl", "-D", self._data, "-l", log, "-o", options, "-w", "-t", "60", "start")
+
+    def stop(self) -> None:
+        """Stop at once, as a crash would."""
+        self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
+
+    def new_database(self) -> str:
+        """Create an empty database; returns its URL."""
+        name = f"t{next(self._numbers)}"
+        self._run("createdb", "-h", str(self.folder), "-U", "vigil", name)
+        return f"postgresql://vigil@/{name}?host={self.folder}"
+
+    @property
+    def _data(self) -> str:
+        return str(self.folder / "data")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self._binaries / program), *arguments],
+            user=self._user,
+            group=self._user,
+            extra_groups=[] if self._user else None,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr[-2000:]}")

@@ -1,0 +1,134 @@
+"""Sessions in the store: created, found, listed, resumed, kept apart."""
+
+import pytest
+
+from memory.store.errors import LogConflict, SessionExists, SessionGone
+from memory.store.store import Store
+from tests.store.conftest import Clock, Stores, new_session
+
+
+async def test_a_session_comes_back_after_a_restart(stores: Stores, store: Store, clock: Clock) -> None:
+    session = await new_session(store, alias="door")
+    clock.now += 5
+    session.log.append("query_set", {"text": "är dörren öppen? \x00 \U0001f6aa"})
+    await session.log.flush()
+    await session.frames.put("f1", b"jpeg")
+    store = await stores.reopen(store)
+    info = await store.info("s1")
+    assert (info.tenant, info.alias, info.model, info.pack_digest, info.renderer) == (
+        "t",
+        "door",
+        "m",
+        "p",
+        1,
+    )
+    assert (info.created_ms, info.updated_ms, info.last_seq) == (1_000_000, 1_000_005, 1)
+    session = await store.session("s1")
+    entry = (await session.log.read())[0]
+    assert (entry.seq, entry.at_ms, entry.kind) == (1, 1_000_005, "query_set")
+    assert entry.data == {"text": "är dörren öppen? \x00 \U0001f6aa"}
+    assert session.log.append("k", {}) == 2
+    assert session.frames.get("f1") == b"jpeg"
+
+
+async def test_one_object_for_each_open_session(store: Store) -> None:
+    session = await new_session(store)
+    assert await store.session("s1") is session
+    await session.release()
+    assert await store.session("s1") is not session
+    with pytest.raises(SessionGone):
+        await store.session("s2")
+
+
+async def test_ids_and_live_aliases_are_taken_once(store: Store) -> None:
+    first = await new_session(store, "s1", alias="door")
+    await new_session(store, "s2", alias="gate")
+    await new_session(store, "s3", tenant="other", alias="door")
+    with pytest.raises(SessionExists):
+        await new_session(store, "s1")
+    with pytest.raises(SessionExists):
+        await new_session(store, "s4", alias="door")
+    found = await store.find("t", "door")
+    assert found is not None and found.id == "s1"
+    await first.close()
+    assert await store.find("t", "door") is None
+    await new_session(store, "s4", alias="door")
+    found = await store.find("t", "door")
+    assert found is not None and found.id == "s4"
+
+
+async def test_sessions_are_listed_newest_first_in_pages_by_tenant(store: Store, clock: Clock) -> None:
+    for name in ("a", "b", "c", "d"):
+        await new_session(store, name)
+        clock.now += name != "b"  # b and c share their time
+    await new_session(store, "x", tenant="other")
+    first = await store.sessions("t", limit=2)
+    second = await store.sessions("t", limit=2, after=first[-1].id)
+    assert [info.id for info in first + second] == ["d", "c", "b", "a"]
+    assert await store.sessions("t", limit=2, after="a") == []
+    with pytest.raises(SessionGone):
+        await store.sessions("t", after="nobody")
+
+
+async def test_attachments_only_move_forward(store: Store) -> None:
+    session = await new_session(store)
+    await session.attach("hash1", 1, 500)
+    await session.attach("hash1", 1, 900)
+    await session.attach("hash3", 3, 900)
+    for token, generation in (("hash2", 2), ("other", 3), ("hash1", 1)):
+        with pytest.raises(LogConflict):
+            await session.attach(token, generation, 1000)
+    info = await store.info("s1")
+    assert (info.resume_token_hash, info.attachment_generation, info.resume_until_ms) == ("hash3", 3, 900)
+    assert "resume_token_hash" not in info.public()
+
+
+async def test_event_numbers_are_reserved_in_steps_that_never_overlap(stores: Stores, store: Store) -> None:
+    session = await new_session(store)
+    assert [await session.reserve_events() for _ in range(2)] == [1000, 2000]
+    store = await stores.reopen(store)
+    session = await store.session("s1")
+    assert (await session.info()).event_seq_ceiling == 2000
+    assert await session.reserve_events() == 3000
+
+
+async def test_snapshots_replace_each_other_and_never_outrun_the_log(stores: Stores, store: Store) -> None:
+    session = await new_session(store)
+    assert await session.snapshot("memory") is None
+    for number in (1, 2):
+        seq = session.log.append("k", {})
+        await session.save_snapshot("memory", seq, {"state": number})
+    store = await stores.reopen(store)
+    session = await store.session("s1")
+    snapshot = await session.snapshot("memory")
+    assert snapshot is not None and (snapshot.seq, snapshot.data) == (2, {"state": 2})
+    assert session.log.seq == 2
+
+
+async def test_keys_are_made_once_and_differ_between_tenants(stores: Stores, store: Store) -> None:
+    keys = await store.keys("t")
+    assert await store.keys("t") == keys
+    other = await store.keys("other")
+    again = await (await stores.open()).keys("t")
+    assert again == keys
+    assert keys.frame_uuid(b"x") == again.frame_uuid(b"x") != other.frame_uuid(b"x")
+    assert len(keys.frame_uuid(b"x")) == 64
+    assert keys.cache_salt() == again.cache_salt() != other.cache_salt()
+    assert keys.cache_salt("a") != keys.cache_salt("b")
+
+
+async def test_everything_about_a_deleted_session_says_so(store: Store) -> None:
+    session = await new_session(store)
+    await store.delete("s1")
+    with pytest.raises(SessionGone):
+        session.log.append("k", {})
+    for ask in (session.info, session.reserve_events, session.close, session.log.flush):
+        with pytest.raises(SessionGone):
+            await ask()
+    with pytest.raises(SessionGone):
+        await session.attach("h", 1, 1)
+    with pytest.raises(SessionGone):
+        await store.delete("s1")
+    with pytest.raises(SessionGone):
+        await session.frames.put("f", b"x")
+    assert await store.sessions("t") == []
