@@ -31,10 +31,7 @@ def harmless(text: str) -> str:
 
 
 class RunConsole:
-    """Prints one run. ``total``: ticks that will come, if the source tells.
-
-    Use as a context manager; ``media_time_s`` of what is being said is that of the frame shown last.
-    """
+    """Prints one run, as a context manager. ``total``: ticks that will come, if the source tells."""
 
     def __init__(self, console: Console, total: int | None) -> None:
         self._console = console

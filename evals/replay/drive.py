@@ -33,8 +33,11 @@ class Drive(Protocol):
 
     transport: str
 
-    async def open(self, sink: Sink) -> int:
-        """Prepare everything and return the tick period in ms. Nothing is told to ``sink`` before this."""
+    async def prepare(self) -> int:
+        """Reach the engine, check the model, and return the tick period in ms."""
+
+    async def open(self, sink: Sink) -> None:
+        """Begin the session; from now on ``sink`` is told."""
 
     def engine_facts(self) -> Mapping[str, Any]:
         """What is known of the engine, JSON-ready; ``warnings`` among it is a list of sentences."""
@@ -49,4 +52,4 @@ class Drive(Protocol):
         """
 
     async def close(self) -> None:
-        """End the session; every tick decided until then has been told to the sink. Idempotent."""
+        """End the session and what ``prepare`` started; all ticks have been told to the sink. Idempotent."""

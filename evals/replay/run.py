@@ -74,6 +74,7 @@ async def replay(
     console: RunConsole,
     clock: Clock,
     ending: Ending,
+    period_ms: int,
 ) -> dict[str, Any]:
     """Run until the source ends, ``ending.stop`` is set or the session fails; write the files.
 
@@ -85,7 +86,7 @@ async def replay(
 
     async def watch() -> None:
         nonlocal sent
-        period_ms = await drive.open(recorder)
+        await drive.open(recorder)
         queries = list(options.queries)
         async with aclosing(_paced(_frames(options, source, period_ms), options, source, clock)) as frames:
             async for frame in frames:

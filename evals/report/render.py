@@ -27,6 +27,7 @@ KIND_LABELS = {
     "deduplicated": "Silence, a repeat was held back",
     "unhealthy": "Silence, unhealthy output",
     "engine_late": "Silence, engine late",
+    "not_asked": "Silence, nobody asked",
     "failed": "Failed",
 }
 

@@ -71,9 +71,11 @@ class ScriptedDrive:
         self._sink: Sink | None = None
         self._ticks = 0
 
-    async def open(self, sink: Sink) -> int:
-        self._sink = sink
+    async def prepare(self) -> int:
         return 1000
+
+    async def open(self, sink: Sink) -> None:
+        self._sink = sink
 
     def engine_facts(self) -> Mapping[str, Any]:
         return {"model": "scripted", "url": "none", "warnings": ["small cache"]}

@@ -36,7 +36,7 @@ class Run:
         console = Console(file=self.printed, width=80)
         with RunFolder(self.out) as folder, RunConsole(console, len(self.source.times)) as view:
             self.summary = await replay(
-                self.options, self.source, self.drive, folder, view, self.clock, self.ending
+                self.options, self.source, self.drive, folder, view, self.clock, self.ending, 1000
             )
         print_outcome(console, self.summary, str(self.out))
         return self

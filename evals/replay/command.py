@@ -1,0 +1,218 @@
+"""``vigil replay``: the command. Everything heavy is imported when it runs, so that ``vigil --help`` is quick."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+from typer.core import TyperCommand
+
+from evals.replay.options import EXIT_MEANINGS, Exit, Pace, Query, ReplayError, ReplayOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from evals.replay.drive import Drive
+    from evals.replay.source import Source
+
+QUERY_AT = "--query-at"
+
+
+class ReplayCommand(TyperCommand):
+    """Lets ``--query-at`` take two values, any number of times; typer has no such option type."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        joined: list[str] = []
+        rest = list(args)
+        while rest:
+            arg = rest.pop(0)
+            joined.append(arg)
+            if arg == "--":
+                break
+            if arg == QUERY_AT:
+                if len(rest) < 2:
+                    ctx.fail(f"{QUERY_AT} takes two values: SECONDS TEXT")
+                joined.append(f"{rest.pop(0)} {rest.pop(0)}")
+        return super().parse_args(ctx, [*joined, *rest])
+
+
+def mount(app: typer.Typer) -> None:
+    """Add the command to the ``vigil`` application."""
+    app.command("replay", cls=ReplayCommand, epilog=_epilog(), no_args_is_help=True)(replay)
+
+
+def _epilog() -> str:
+    return "Exit codes:\n\n" + "\n\n".join(f"{code:>4}  {text}" for code, text in EXIT_MEANINGS.items())
+
+
+def replay(
+    source: Annotated[
+        str,
+        typer.Argument(help="A video file, a folder of pictures or clips, a picture, an RTSP or HTTP stream."),
+    ],
+    query: Annotated[
+        list[str] | None,
+        typer.Option(help="Standing query from the start; given again, one more line of it."),
+    ] = None,
+    query_at: Annotated[
+        list[str] | None,
+        typer.Option(QUERY_AT, metavar="SECONDS TEXT", help="Set or replace the query at a media time; repeatable."),
+    ] = None,
+    pace: Annotated[
+        Pace, typer.Option(help="realtime: frames at their time; fast: the next as soon as one is decided.")
+    ] = Pace.REALTIME,
+    engine: Annotated[
+        str | None, typer.Option(metavar="URL|PROFILE", help="Engine to use; default: the settings'.")
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Drive a running vigil serve over HTTP instead of an engine."),
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="VIGIL_SERVER_KEY", help="Key for --server.", show_envvar=False)
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Served model; default: the only one.")] = None,
+    persona: Annotated[str | None, typer.Option(help="Persona of the prompt pack.")] = None,
+    language: Annotated[str | None, typer.Option(help="Language of prompts and summaries.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the sampling.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Speak when P(response) reaches this; between 0 and 1.")
+    ] = None,
+    loop: Annotated[int, typer.Option(min=1, help="Play the source this many times; media time runs on.")] = 1,
+    max_ticks: Annotated[int | None, typer.Option(min=1, help="Stop after this many decisions.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the run's files; default: vigil-runs/NAME-TIME."),
+    ] = None,
+) -> None:
+    """Watch a video through the model, tick by tick, and write down every decision.
+
+    Writes decisions.jsonl (one object a tick, as it happens), summary.json and report.html into the folder.
+    A file waits for the model and loses no frame; of a live stream the newest frame is taken.
+    """
+    if server is not None and engine is not None:
+        raise typer.BadParameter("names an engine behind us, --server one behind a server: give one", param_hint="--engine")
+    if server is not None and threshold is not None:
+        raise typer.BadParameter("is a setting of the server: set decision.threshold there", param_hint="--threshold")
+    if server is not None and seed is not None:
+        raise typer.BadParameter("is a setting of the server: set decision.seed there", param_hint="--seed")
+    if threshold is not None and not 0 < threshold < 1:
+        raise typer.BadParameter("lies between 0 and 1, both excluded", param_hint="--threshold")
+    for name, url in (("--server", server),):
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise typer.BadParameter("is a URL: http://host:port", param_hint=name)
+    options = ReplayOptions(
+        source=source,
+        out=out or _default_out(source),
+        queries=_queries(query or [], query_at or []),
+        pace=pace,
+        engine=engine,
+        server=server,
+        api_key=api_key,
+        model=model,
+        persona=persona,
+        language=language,
+        seed=seed,
+        loop=loop,
+        max_ticks=max_ticks,
+        threshold=threshold,
+    )
+    raise typer.Exit(run(options))
+
+
+def _queries(lines: list[str], timed: list[str]) -> list[Query]:
+    """The queries of the flags; repeated ``--query`` lines make one query."""
+    queries = [Query(0.0, "\n".join(lines))] if lines else []
+    for value in timed:
+        seconds, _, text = value.partition(" ")
+        try:
+            at_s = float(seconds)
+        except ValueError:
+            raise typer.BadParameter(f"{seconds!r} is no number of seconds", param_hint=QUERY_AT) from None
+        if not 0 <= at_s < float("inf"):
+            raise typer.BadParameter(f"{seconds} lies before the start", param_hint=QUERY_AT)
+        queries.append(Query(at_s, text))
+    if any(not query.text.strip() for query in queries):
+        raise typer.BadParameter("the text of a query is empty", param_hint="--query")
+    return queries
+
+
+def _default_out(source: str) -> Path:
+    name = Path(urlsplit(source).path if "://" in source else source).stem or "stream"
+    return Path("vigil-runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def run(options: ReplayOptions) -> Exit:
+    """Replay with files, console and signals; the exit code. Messages go to standard error."""
+    from rich.console import Console
+
+    try:
+        return asyncio.run(_run(options, Console()))
+    except ReplayError as error:
+        Console(stderr=True).print(
+            f"vigil replay: {error.message}", style="red", markup=False, highlight=False, soft_wrap=True
+        )
+        return error.exit_code
+    except KeyboardInterrupt:
+        # Before the first frame; from then on the loop itself ends the run and writes its files.
+        return Exit.INTERRUPTED
+
+
+async def _run(options: ReplayOptions, console: Console) -> Exit:
+    from evals.replay.console import RunConsole, print_outcome
+    from evals.replay.folder import RunFolder
+    from evals.replay.run import Ending, replay
+    from orchestrator.runtime.clock import SystemClock
+
+    source = open_source(options)
+    drive = make_drive(options)
+    try:
+        period_ms = await drive.prepare()
+        ending = Ending(asyncio.Event())
+        _stop_on_signals(ending)
+        with open_folder(options) as folder:
+            with RunConsole(console, _expected_ticks(options, source, period_ms)) as view:
+                summary = await replay(
+                    options, source, drive, folder, view, SystemClock(), ending, period_ms
+                )
+            print_outcome(console, summary, str(options.out))
+    finally:
+        await drive.close()
+    if ending.error is not None:
+        raise ending.error
+    return ending.exit_code
+
+
+def open_folder(options: ReplayOptions) -> RunFolder:
+    from evals.replay.folder import RunFolder
+
+    try:
+        return RunFolder(options.out)
+    except OSError as error:
+        message = f"can't write to {options.out}: {error.strerror}; name another folder with --out"
+        raise ReplayError(Exit.USAGE, "out_unusable", message) from None
+
+
+def _expected_ticks(options: ReplayOptions, source: Source, period_ms: int) -> int | None:
+    frames = source.expected(period_ms)
+    whole = frames * options.loop if frames is not None else None
+    known = [n for n in (whole, options.max_ticks) if n is not None]
+    return min(known) if known else None
+
+
+def _stop_on_signals(ending: Ending) -> None:
+    """The first Ctrl-C or termination ends the run and writes its files."""
+
+    def stop(code: Exit) -> None:
+        if not ending.stop.is_set():
+            ending.stop_code = code
+            ending.stop.set()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, stop, Exit.INTERRUPTED)
+    loop.add_signal_handler(signal.SIGTERM, stop, Exit.TERMINATED)

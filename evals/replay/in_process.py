@@ -1,0 +1,168 @@
+"""Drives the session core in this process: the same registry, actor and backend as ``vigil serve``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from evals.replay.drive import Frame, Sink
+from evals.replay.options import Exit, ReplayError
+from orchestrator.session.backend import SessionConfig
+from orchestrator.session.commands import AppendInput, AskQuery
+from orchestrator.session.events import DelegationEvent, ErrorEvent, Event, NoticeEvent, OutputTextDelta, TickEvent
+from orchestrator.session.operations import Outcome
+from orchestrator.session.units import FrameInput, InputUnit
+from orchestrator.wire.errors import EngineUnavailable, InvalidRequest, VigilError
+
+PATIENCE_S = 600.0
+"""How long one frame may wait for its decision: an engine that died may be started again meanwhile."""
+EVENTS = 4096
+"""Events that may wait for us; we read at once, so only a stall of the whole loop could fill it."""
+
+
+class Core(Protocol):
+    """What the composition root builds: an engine, checked, and a session to watch with."""
+
+    period_ms: int
+
+    def engine_facts(self) -> Mapping[str, Any]: ...
+
+    async def open_session(self, config: SessionConfig) -> Any:
+        """A live ``orchestrator.runtime.actor.Session``."""
+
+    async def aclose(self) -> None:
+        """Close every session and what was started for them."""
+
+
+class InProcessDrive:
+    """One session of a core.
+
+    :param build: makes the core when the run begins
+    :param config: what the session is opened with
+    """
+
+    transport = "in_process"
+
+    def __init__(self, build: Callable[[], Awaitable[Core]], config: SessionConfig) -> None:
+        self._build = build
+        self._config = config
+        self._core: Core | None = None
+        self._session: Any = None
+        self._sink: Sink | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._told = asyncio.Condition()
+        self._last_tick = -1
+        self._decided = 0
+        self._over = False
+        self._fault: ReplayError | None = None
+        self._operations = 0
+
+    async def prepare(self) -> int:
+        try:
+            self._core = await self._build()
+        except VigilError as error:
+            raise _ended(error) from error
+        return self._core.period_ms
+
+    def engine_facts(self) -> Mapping[str, Any]:
+        return self._core.engine_facts() if self._core else {}
+
+    async def open(self, sink: Sink) -> None:
+        assert self._core is not None, "prepare comes first"
+        try:
+            self._session = await self._core.open_session(self._config)
+        except VigilError as error:
+            raise _ended(error) from error
+        self._sink = sink
+        self._reading = asyncio.create_task(self._read(self._session.events(EVENTS)))
+
+    async def ask(self, text: str) -> None:
+        try:
+            await self._session.submit(AskQuery(text=text, operation_id=self._operation("query")))
+        except VigilError as error:
+            raise _ended(error) from error
+
+    async def show(self, frame: Frame, *, lossless: bool) -> None:
+        picture = FrameInput(data=frame.data, media_time_ms=frame.media_time_ms)
+        unit = InputUnit(frames=(picture,), lossless=lossless)
+        command = AppendInput(operation_id=self._operation("frame"), unit=unit)
+        before = self._decided
+        try:
+            outcome: Outcome = await self._session.operation(command, PATIENCE_S)
+            # A failed tick leaves its frame in the open turn. A live stream goes on to its next frame; a file
+            # waits for the tick that decides this one, so that nothing piles up behind a dead engine.
+            if outcome.error_code is None:
+                await self._until(lambda: self._last_tick >= outcome.record["tick"])
+            elif lossless:
+                await self._until(lambda: self._decided > before)
+        except VigilError as error:
+            raise _ended(error) from error
+        except TimeoutError:
+            message = f"the engine did not decide on the frame at {frame.media_time_ms / 1000:g} s in {PATIENCE_S:g} s"
+            raise ReplayError(Exit.ENGINE_UNREACHABLE, "engine_lost", message) from None
+
+    async def close(self) -> None:
+        core, self._core = self._core, None
+        if self._session is not None:
+            with suppress(VigilError):
+                await self._session.close("client_close")
+        if self._reading is not None:
+            # Ends by itself with the session's last event: all that was decided has then been told.
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if core is not None:
+            await core.aclose()
+
+    def _operation(self, kind: str) -> str:
+        self._operations += 1
+        return f"{kind}-{self._operations}"
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Wait until the reader has told enough; raises what ended the session meanwhile."""
+        async with asyncio.timeout(PATIENCE_S), self._told:
+            await self._told.wait_for(lambda: holds() or self._over)
+        if not holds():
+            raise self._fault or ReplayError(Exit.FAILED, "session_closed", "the session ended before the source")
+
+    async def _read(self, events: Any) -> None:
+        """Tell the sink of every event, in order, until the session's last."""
+        try:
+            async for event in events:
+                self._tell(event)
+                async with self._told:
+                    self._told.notify_all()
+        finally:
+            self._over = True
+            async with self._told:
+                self._told.notify_all()
+
+    def _tell(self, event: Event) -> None:
+        assert self._sink is not None
+        match event:
+            case OutputTextDelta(delta=delta):
+                self._sink.delta(delta)
+            case TickEvent(record=record, error_code=error_code):
+                self._sink.tick(record)
+                self._last_tick = int(record["tick"])
+                self._decided += error_code is None
+            case NoticeEvent(code=code, message=message):
+                self._sink.notice(code, message)
+            case DelegationEvent(status="completed" | "failed" as status, question=question):
+                self._sink.notice(f"delegation_{status}", f"{question}: {event.text or event.error or ''}")
+            case ErrorEvent(error=error):
+                self._fault = _ended(error)
+                self._sink.notice(error.code, error.message)
+            case _:
+                pass
+
+
+def _ended(error: VigilError) -> ReplayError:
+    """What an error of the core means for the run."""
+    if error.code == "model_not_found":
+        return ReplayError(Exit.MODEL_MISSING, error.code, error.message)
+    if isinstance(error, EngineUnavailable):
+        return ReplayError(Exit.ENGINE_UNREACHABLE, error.code, error.message)
+    if isinstance(error, InvalidRequest):
+        return ReplayError(Exit.USAGE, error.code, error.message)
+    return ReplayError(Exit.FAILED, error.code, error.message)
