@@ -90,7 +90,8 @@ ConversationFact = QueryAsked | QueryCleared | Heard
 
 @dataclass(frozen=True, slots=True)
 class TickStarted:
-    """A decision is in flight. ``operations``: the append operations whose frames ride it."""
+    """A decision is in flight. ``operations``: the appends whose frames ride it, and the ``item_id`` of a
+    query that rides it for the first time (a query's operation id is its item id)."""
 
     fence: Fence
     tick: int
@@ -148,7 +149,7 @@ class TurnEnd:
 class TickDone:
     """One tick is finished, whatever came of it: the record behind ``decisions.jsonl`` and ``vigil.tick``.
 
-    :param operations: append operations that are now answered (or failed, if ``error_code`` is set)
+    :param operations: operations of ``TickStarted`` that are now answered (failed, if ``error_code`` is set)
     :param record: plain values, one per column of ``decisions.jsonl``
     """
 
@@ -279,4 +280,5 @@ class TickPermits(Protocol):
     async def background(self, session_id: str, kind: str) -> None:
         """Wait until no live tick waits (``kind``: prewarm goes before summary); pair with ``done``."""
 
-    def done(self, session_id: str) -> None: ...
+    def done(self, session_id: str, kind: str = "live") -> None:
+        """Give one permit of that kind back."""

@@ -1,0 +1,413 @@
+"""``Session``: the shell around one ``SessionCore``. One mailbox, one writer, one lane of backend calls.
+
+Three tasks: the worker hands commands to the core in arrival order, the lane carries out backend calls, the
+pump hands over what the backend yields. The core itself is only ever run synchronously. Whatever raises
+ends this session alone, with a typed error, and wakes everyone who waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from orchestrator.runtime.calls import CANCEL_WAIT_S, BackendCalls, CallDeadlines, bounded
+from orchestrator.runtime.subscription import Subscription
+from orchestrator.session.backend import BackendOutput, Clock, Closed, FactLog, SessionBackend, SessionConfig
+from orchestrator.session.commands import AnyCommand, Cancel, Close, OperationCommand
+from orchestrator.session.core import SessionCore
+from orchestrator.session.effects import (
+    Answered,
+    BackendClose,
+    BackendEffect,
+    Carried,
+    Completed,
+    Effect,
+    Emit,
+    Record,
+    Reject,
+)
+from orchestrator.session.events import ErrorEvent, Event, SessionClosed
+from orchestrator.session.limits import SessionLimits
+from orchestrator.session.operations import Outcome
+from orchestrator.session.states import State
+from orchestrator.wire.errors import Conflict, EngineUnavailable, ResourceExhausted, ServerFault, VigilError
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionParts:
+    """What a session is made of besides its core; built by the composition root."""
+
+    backend: SessionBackend
+    log: FactLog
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeLimits:
+    """Bounds of one actor.
+
+    :param mailbox: commands waiting; ``mailbox_reserve`` more are kept for cancel and close
+    :param open_s: seconds a backend may take to open
+    :param flush_s: seconds the log may take to become durable at the end
+    """
+
+    mailbox: int = 256
+    mailbox_reserve: int = 16
+    lane: int = 64
+    open_s: float = 60.0
+    flush_s: float = 5.0
+    deadlines: CallDeadlines = field(default_factory=CallDeadlines)
+
+
+class Session:
+    """One live session. Make it with ``open``; every method is safe to cancel."""
+
+    def __init__(
+        self,
+        session_id: str,
+        alias: str,
+        core: SessionCore,
+        parts: SessionParts,
+        clock: Clock,
+        limits: RuntimeLimits,
+    ) -> None:
+        self.id = session_id
+        self.alias = alias
+        self.closed = asyncio.Event()
+        """Set when the client has been told; commands are refused from before that on."""
+        self.released = False
+        """True when the backend's side is really gone and the slot is free."""
+        self.last_activity = clock.now()
+        self._core = core
+        self._backend = parts.backend
+        self._facts = parts.log
+        self._clock = clock
+        self._limits = limits
+        self._calls = BackendCalls(parts.backend, clock, limits.deadlines, self._on_carried, self._fault)
+        self._mailbox: deque[tuple[AnyCommand, bool]] = deque()
+        self._changed = asyncio.Event()
+        self._subscriptions: set[Subscription] = set()
+        self._performing: dict[int, asyncio.Future[None]] = {}
+        self._answers: dict[str, set[asyncio.Future[Outcome]]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._epilogue: asyncio.Task[None] | None = None
+        self._closing = False
+        self._faulted = False
+
+    @classmethod
+    async def open(
+        cls,
+        session_id: str,
+        alias: str,
+        config: SessionConfig,
+        parts: SessionParts,
+        clock: Clock,
+        *,
+        session_limits: SessionLimits,
+        limits: RuntimeLimits,
+    ) -> Session:
+        """Open the backend, then start. On failure or cancellation the backend is closed again."""
+        try:
+            if not await bounded(parts.backend.open(config), clock.sleep(limits.open_s)):
+                raise EngineUnavailable(
+                    f"the backend did not open within {limits.open_s:g} s",
+                    code="timeout",
+                    retry_after_s=5.0,
+                )
+            core = SessionCore(session_id, config, parts.backend.capabilities(), session_limits)
+        except BaseException:
+            try:
+                await bounded(parts.backend.close("open_abandoned"), clock.sleep(limits.deadlines.close_s))
+            except Exception:
+                _log.exception("session %s: its backend did not close after a failed open", session_id)
+            raise
+        session = cls(session_id, alias, core, parts, clock, limits)
+        session._perform_all(core.opened())
+        session._tasks = [
+            asyncio.create_task(work, name=f"{name}:{session_id}")
+            for name, work in (
+                ("worker", session._guard(session._work())),
+                ("lane", session._guard(session._calls.run())),
+                ("pump", session._guard(session._pump())),
+            )
+        ]
+        return session
+
+    # --- what transports call ---------------------------------------------------------------------------
+
+    @property
+    def config(self) -> SessionConfig:
+        return self._core.config
+
+    @property
+    def is_open(self) -> bool:
+        """Commands are still taken."""
+        return self._core.state.is_open and not self._closing
+
+    @property
+    def busy(self) -> bool:
+        """Somebody waits for an answer, or commands wait to be executed."""
+        return bool(self._answers or self._performing or self._mailbox or not self._calls.idle)
+
+    async def submit(self, command: AnyCommand) -> None:
+        """Queue a command. A refusal at the door is raised; a later one becomes an error event."""
+        self._enqueue(command)
+
+    async def perform(self, command: AnyCommand, timeout_s: float) -> None:
+        """Queue a command and wait until it was carried out; its refusal is raised here."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._performing[id(command)] = future
+        try:
+            if self._enqueue(command):
+                await self._within(future, timeout_s)
+        finally:
+            self._performing.pop(id(command), None)
+
+    async def operation(self, command: OperationCommand, timeout_s: float) -> Outcome:
+        """Queue an append or a query and wait for the tick that answers it.
+
+        The same operation id again waits for, or gets, the same answer. A tick that failed is an outcome
+        with ``error_code``; a refused command raises.
+        """
+        if (known := self._core.outcome(command.operation_id)) is not None:
+            return known
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        waiters = self._answers.setdefault(command.operation_id, set())
+        waiters.add(future)
+        try:
+            self._enqueue(command)
+            return await self._within(future, timeout_s)
+        finally:
+            waiters.discard(future)
+            if not waiters and self._answers.get(command.operation_id) is waiters:
+                del self._answers[command.operation_id]
+
+    def events(self, maxsize: int = 256) -> Subscription:
+        """Everything emitted from now on, for one reader. Close it when done."""
+        subscription = Subscription(maxsize, self._subscriptions.discard)
+        if self._epilogue is not None:
+            subscription.close("session_closed")
+        else:
+            self._subscriptions.add(subscription)
+        return subscription
+
+    async def close(self, reason: str) -> None:
+        """End the session; returns when the client has been told. Idempotent."""
+        if not self._closing:
+            self._closing = True
+            self._enqueue(Close(reason))
+        await self.closed.wait()
+
+    async def quiet(self) -> None:
+        """Return when nothing is asked of the session any more."""
+        while self.busy:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def release(self) -> bool:
+        """Try again to close a backend whose close failed; True when its slot is free."""
+        if not self.released:
+            try:
+                self.released = await bounded(
+                    self._backend.close("request_cleanup"),
+                    self._clock.sleep(self._limits.deadlines.close_s),
+                )
+            except Exception:
+                _log.exception("clean-up of session %s failed", self.id)
+        return self.released
+
+    def statistics(self) -> dict[str, object]:
+        return {
+            **self._core.statistics(),
+            "mailbox": len(self._mailbox),
+            "mailbox_limit": self._limits.mailbox,
+            "calls": self._calls.depth,
+            "waiters": len(self._performing) + sum(map(len, self._answers.values())),
+            "subscriptions": [s.statistics() for s in self._subscriptions],
+            "released": self.released,
+        }
+
+    # --- mailbox ----------------------------------------------------------------------------------------
+
+    def _enqueue(self, command: AnyCommand) -> bool:
+        """Admit and queue. False: there is nothing to do (a known operation, a repeated close)."""
+        urgent = isinstance(command, Cancel | Close)
+        room = self._limits.mailbox + (self._limits.mailbox_reserve if urgent else 0)
+        # The one close of ``close`` always finds a place.
+        if len(self._mailbox) >= room and not (self._closing and isinstance(command, Close)):
+            raise ResourceExhausted(
+                f"{len(self._mailbox)} commands are waiting; send fewer at a time",
+                code="input_backpressure",
+                event_id=command.event_id,
+            )
+        try:
+            if not self._core.admit(command):
+                return False
+        except VigilError as error:
+            error.event_id = command.event_id
+            raise
+        self.last_activity = self._clock.now()
+        interrupting = self._core.interrupts(command)
+        if interrupting:
+            self._calls.interrupt()
+        self._mailbox.append((command, interrupting))
+        self._changed.set()
+        return True
+
+    async def _work(self) -> None:
+        while True:
+            while not self._mailbox or not (
+                self._calls.idle or isinstance(self._mailbox[0][0], Cancel | Close)
+            ):
+                self._changed.clear()
+                await self._changed.wait()
+            command, interrupting = self._mailbox.popleft()
+            self._feed(command)
+            if interrupting:
+                self._calls.settle()
+            self._changed.set()
+
+    async def _pump(self) -> None:
+        async for output in self._backend.outputs():
+            while self._calls.depth >= self._limits.lane and self._core.state.is_open:
+                self._changed.clear()
+                await self._changed.wait()
+            self.last_activity = self._clock.now()
+            self._feed(output)
+            if isinstance(output, Closed):
+                return
+        if self._core.state.is_open:
+            raise ServerFault("the backend's outputs ended while the session was open")
+
+    def _on_carried(self, carried: Carried) -> None:
+        if isinstance(carried.effect, BackendClose):
+            self.released = carried.error is None
+        self._feed(carried)
+        self._changed.set()
+
+    # --- effects ----------------------------------------------------------------------------------------
+
+    def _feed(self, item: AnyCommand | Carried | BackendOutput) -> None:
+        try:
+            self._perform_all(self._core.handle(self._clock.now(), item))
+        except Exception as error:
+            self._fault(error)
+        if self._core.state is State.CLOSED:
+            self._finish(Conflict("the session is closed; open a new one", code="session_closed"))
+
+    def _perform_all(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case Emit(event=event):
+                    self._offer(event)
+                case Record(fact=fact):
+                    self._facts.append(fact.kind, fact.data())
+                case Answered(outcome=outcome):
+                    for waiter in self._answers.pop(outcome.operation_id, ()):
+                        _resolve(waiter, outcome)
+                    self._changed.set()
+                case Completed(command=command):
+                    if (performer := self._performing.get(id(command))) is not None:
+                        _resolve(performer, None)
+                case Reject(error=error, command=command, quiet=quiet):
+                    if not self._refuse_waiters(command, error) and not quiet:
+                        self._offer(ErrorEvent(error))
+                case BackendEffect():
+                    self._calls.queue(effect)
+
+    def _offer(self, event: Event) -> None:
+        for subscription in tuple(self._subscriptions):
+            subscription.offer(event)
+
+    def _refuse_waiters(self, command: AnyCommand, error: VigilError) -> bool:
+        """Tell whoever waits for the command; False when nobody does."""
+        waiting: list[asyncio.Future[None] | asyncio.Future[Outcome]] = []
+        if (performer := self._performing.get(id(command))) is not None:
+            waiting.append(performer)
+        if isinstance(command, OperationCommand):
+            waiting.extend(self._answers.pop(command.operation_id, ()))
+        for waiter in waiting:
+            _fail(waiter, error)
+        return bool(waiting)
+
+    async def _within(self, future: asyncio.Future[T], timeout_s: float) -> T:
+        try:
+            if await bounded(_settled(future), self._clock.sleep(timeout_s)):
+                return future.result()
+            raise EngineUnavailable(
+                f"no answer within {timeout_s:g} s; the session goes on", code="timeout", retry_after_s=1.0
+            )
+        finally:
+            if not future.cancel() and not future.cancelled():
+                future.exception()  # retrieved, so that asyncio does not report it as lost
+
+    # --- faults and the end -----------------------------------------------------------------------------
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            if self._core.state.is_open:
+                self._fault(error)
+            else:
+                _log.exception("session %s: fault while closing", self.id)
+
+    def _fault(self, cause: Exception) -> None:
+        """End this session because of ``cause``; the wall between it and all others."""
+        _log.error("session %s: fault", self.id, exc_info=cause)
+        error = cause if isinstance(cause, VigilError) else ServerFault("internal error; the session ends")
+        if self._faulted or not self._core.state.is_open:
+            # The core itself cannot end in order: tell the client from here.
+            self._offer(ErrorEvent(error))
+            self._offer(SessionClosed(self.id, "internal_error"))
+            self._finish(error)
+            return
+        self._faulted = True
+        self._feed(Close("internal_error", error))
+
+    def _finish(self, error: VigilError) -> None:
+        """Wake everyone who waits, stop the tasks, make the log durable, then set ``closed``."""
+        if self._epilogue is not None:
+            return
+        for performer in self._performing.values():
+            _fail(performer, error)
+        for waiters in self._answers.values():
+            for waiter in waiters:
+                _fail(waiter, error)
+        self._answers.clear()
+        self._mailbox.clear()
+        for subscription in tuple(self._subscriptions):
+            subscription.close("session_closed")
+        self._changed.set()
+        self._epilogue = asyncio.create_task(self._end(), name=f"epilogue:{self.id}")
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks, timeout=CANCEL_WAIT_S)
+        try:
+            await bounded(self._facts.flush(), self._clock.sleep(self._limits.flush_s))
+        except Exception:
+            _log.exception("session %s: its last facts may not be durable", self.id)
+        self.closed.set()
+
+
+async def _settled(future: asyncio.Future[T]) -> None:
+    """Wait for a future without cancelling it when the wait is cancelled."""
+    await asyncio.wait([future])
+
+
+def _resolve(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: asyncio.Future[Any], error: VigilError) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,94 @@
+"""Who may use an engine now: live ticks first, in the order they came; background work in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+
+LIVE, PREWARM, SUMMARY = "live", "prewarm", "summary"
+KINDS = (LIVE, PREWARM, SUMMARY)
+
+
+class Permits:
+    """``TickPermits`` of one engine.
+
+    Live ticks and background work have bounds of their own, so a long summary never holds the place of a
+    tick; but background work starts only while no live tick waits. Prewarm goes before summary.
+
+    :param live: live ticks running at a time
+    :param background: prewarms and summaries running at a time
+    """
+
+    def __init__(self, live: int, background: int = 1) -> None:
+        self._bounds = {LIVE: live, "background": background}
+        self._waiting: dict[str, deque[tuple[str, asyncio.Future[None]]]] = {k: deque() for k in KINDS}
+        self._held: Counter[tuple[str, str]] = Counter()
+        self._granted: Counter[str] = Counter()
+
+    async def live(self, session_id: str) -> None:
+        await self._acquire(session_id, LIVE)
+
+    async def background(self, session_id: str, kind: str) -> None:
+        """``kind``: ``prewarm`` or ``summary``."""
+        if kind not in (PREWARM, SUMMARY):
+            raise ValueError(f"unknown kind of background work: {kind}")
+        await self._acquire(session_id, kind)
+
+    def done(self, session_id: str, kind: str = LIVE) -> None:
+        """Give back one permit of that kind."""
+        if self._held[session_id, kind] == 0:
+            raise ValueError(f"session {session_id} holds no {kind} permit")
+        self._held[session_id, kind] -= 1
+        if self._held[session_id, kind] == 0:
+            del self._held[session_id, kind]
+        self._grant()
+
+    def statistics(self) -> dict[str, dict[str, int]]:
+        return {
+            "waiting": {kind: len(self._waiting[kind]) for kind in KINDS},
+            "running": {kind: self._running(kind) for kind in KINDS},
+            "granted": {kind: self._granted[kind] for kind in KINDS},
+        }
+
+    async def _acquire(self, session_id: str, kind: str) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (session_id, future)
+        self._waiting[kind].append(entry)
+        self._grant()
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.cancelled():
+                self._waiting[kind].remove(entry)
+                self._grant()
+            else:
+                self.done(session_id, kind)  # granted and cancelled at the same moment
+            raise
+
+    def _grant(self) -> None:
+        while self._running(LIVE) < self._bounds[LIVE] and self._pass(LIVE):
+            pass
+        for kind in (PREWARM, SUMMARY):
+            while not self._live_waits() and self._background_free() and self._pass(kind):
+                pass
+
+    def _pass(self, kind: str) -> bool:
+        """Grant the first waiter that was not cancelled meanwhile; False when there is none."""
+        for entry in self._waiting[kind]:
+            session_id, future = entry
+            if not future.done():
+                self._waiting[kind].remove(entry)
+                self._held[session_id, kind] += 1
+                self._granted[kind] += 1
+                future.set_result(None)
+                return True
+        return False
+
+    def _live_waits(self) -> bool:
+        return any(not future.done() for _, future in self._waiting[LIVE])
+
+    def _background_free(self) -> bool:
+        return self._running(PREWARM) + self._running(SUMMARY) < self._bounds["background"]
+
+    def _running(self, kind: str) -> int:
+        return sum(count for (_, held), count in self._held.items() if held == kind)

@@ -1,0 +1,266 @@
+"""``Registry``: every live session of this process, by server-made id and by a tenant's own alias."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
+from orchestrator.runtime.calls import bounded
+from orchestrator.session.backend import Clock, Ids, SessionConfig
+from orchestrator.session.limits import SessionLimits
+from orchestrator.wire.errors import EngineUnavailable, ResourceExhausted, VigilError
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """What a session is about to be; the composition root builds its parts from this."""
+
+    session_id: str
+    tenant: str
+    alias: str
+    config: SessionConfig
+
+
+BuildParts = Callable[[SessionSpec], Awaitable[SessionParts]]
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryLimits:
+    """:param idle_ttl_s: seconds without activity until a session expires; ``None``: never
+    :param retry_after_s: hint given with ``resource_exhausted``
+    """
+
+    max_sessions: int = 64
+    idle_ttl_s: float | None = 300.0
+    reaper_interval_s: float = 5.0
+    retry_after_s: float = 5.0
+    session: SessionLimits = field(default_factory=SessionLimits)
+    runtime: RuntimeLimits = field(default_factory=RuntimeLimits)
+
+
+class _Slot:
+    """One place of ``max_sessions``: taken from before the open until the backend is really gone."""
+
+    def __init__(self, spec: SessionSpec) -> None:
+        self.spec = spec
+        self.opening: asyncio.Task[Session]
+        self.session: Session | None = None
+        self.free = asyncio.Event()
+
+    @property
+    def usable(self) -> bool:
+        """Being opened, or open."""
+        return self.session is None or self.session.is_open
+
+
+class Registry:
+    """Resolve, reset, expire, drain. Every method is safe to cancel: the work itself goes on."""
+
+    def __init__(
+        self,
+        build: BuildParts,
+        clock: Clock,
+        ids: Ids,
+        limits: RegistryLimits,
+    ) -> None:
+        self._build = build
+        self._clock = clock
+        self._ids = ids
+        self._limits = limits
+        self._slots: dict[str, _Slot] = {}
+        self._bound: dict[Key, _Slot] = {}
+        self._leaving: dict[Key, _Slot] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._reaper: asyncio.Task[None] | None = None
+        self._draining = False
+
+    async def resolve(self, tenant: str, alias: str | None, config: SessionConfig) -> Session:
+        """The session behind a tenant's alias, opened if there is none. ``None`` mints a fresh one.
+
+        Concurrent calls for one alias open once. ``config`` matters only to the call that opens.
+        Raises ``ResourceExhausted`` at ``max_sessions``, ``EngineUnavailable`` while shutting down, or
+        what the backend raised.
+        """
+        session_id = self._ids("duplex-")
+        key = (tenant, alias or session_id)
+        slot = self._bound.get(key)
+        if slot is None or not slot.usable:
+            slot = self._admit(SessionSpec(session_id, *key, config))
+        return await asyncio.shield(slot.opening)
+
+    async def reset(self, tenant: str, alias: str) -> bool:
+        """End the alias's session; the next ``resolve`` opens a fresh one. False: there was none.
+
+        The alias is free at once: nothing that waits on the old session can reach the new one.
+        """
+        slot = self._bound.get((tenant, alias))
+        if slot is None:
+            return False
+        self._unbind(slot)
+        await asyncio.shield(self._spawn(self._end(slot, "reset")))
+        return True
+
+    def get(self, session_id: str) -> Session | None:
+        slot = self._slots.get(session_id)
+        return slot.session if slot is not None else None
+
+    def find(self, tenant: str, alias: str) -> Session | None:
+        """The open session behind an alias; opens nothing."""
+        slot = self._bound.get((tenant, alias))
+        return slot.session if slot is not None and slot.usable else None
+
+    def sessions(self) -> tuple[Session, ...]:
+        return tuple(slot.session for slot in self._slots.values() if slot.session is not None)
+
+    async def drain(self, deadline_s: float) -> None:
+        """Admit nobody more, let work in flight finish until the deadline, then close with ``shutdown``.
+
+        Returns when every session has been closed and its log flushed; closing has its own deadlines.
+        """
+        self._draining = True
+        if self._reaper is not None:
+            self._reaper.cancel()
+        slots = tuple(self._slots.values())
+        await bounded(self._all_quiet(slots), self._clock.sleep(deadline_s))
+        await asyncio.gather(*(self._spawn(self._end(slot, "shutdown")) for slot in slots))
+
+    def statistics(self) -> dict[str, int | bool]:
+        open_now = sum(slot.session is not None and slot.session.is_open for slot in self._slots.values())
+        opening = sum(slot.session is None for slot in self._slots.values())
+        return {
+            "slots": len(self._slots),
+            "max_sessions": self._limits.max_sessions,
+            "opening": opening,
+            "open": open_now,
+            "closing": len(self._slots) - opening - open_now,
+            "draining": self._draining,
+        }
+
+    # --- admission --------------------------------------------------------------------------------------
+
+    def _admit(self, spec: SessionSpec) -> _Slot:
+        if self._draining:
+            raise EngineUnavailable(
+                "the server is shutting down; try another one",
+                code="shutting_down",
+                retry_after_s=self._limits.retry_after_s,
+            )
+        key = (spec.tenant, spec.alias)
+        if (former := self._bound.get(key)) is not None:
+            self._unbind(former)
+        # A session that is leaving under the same alias hands its place on.
+        leaving = self._leaving.get(key)
+        handed_on = leaving is not None and len(self._slots) >= self._limits.max_sessions
+        if len(self._slots) - handed_on >= self._limits.max_sessions:
+            raise ResourceExhausted(
+                f"all {self._limits.max_sessions} sessions are taken; close one or try again later",
+                retry_after_s=self._limits.retry_after_s,
+            )
+        slot = _Slot(spec)
+        self._slots[spec.session_id] = self._bound[key] = slot
+        slot.opening = self._spawn(self._open(slot, leaving if handed_on else None))
+        if self._reaper is None:
+            self._reaper = self._spawn(self._reap())
+        return slot
+
+    async def _open(self, slot: _Slot, leaving: _Slot | None) -> Session:
+        try:
+            if leaving is not None:
+                await self._place_of(leaving)
+            parts = await self._build(slot.spec)
+            session = await Session.open(
+                slot.spec.session_id,
+                slot.spec.alias,
+                slot.spec.config,
+                parts,
+                self._clock,
+                session_limits=self._limits.session,
+                limits=self._limits.runtime,
+            )
+        except BaseException:
+            self._forget(slot)
+            raise
+        slot.session = session
+        self._spawn(self._watch(slot, session))
+        return session
+
+    async def _place_of(self, leaving: _Slot) -> None:
+        limit = 2 * self._limits.runtime.deadlines.close_s
+        if not await bounded(_event(leaving.free), self._clock.sleep(limit)):
+            raise ResourceExhausted(
+                "the former session of this alias has not been cleaned up yet; try again later",
+                retry_after_s=self._limits.retry_after_s,
+            )
+
+    async def _watch(self, slot: _Slot, session: Session) -> None:
+        """Keep the slot taken until the backend is really gone; retry a clean-up that failed."""
+        await session.closed.wait()
+        self._unbind(slot)
+        while not await session.release():
+            await self._clock.sleep(self._limits.reaper_interval_s)
+        self._forget(slot)
+
+    # --- ends -------------------------------------------------------------------------------------------
+
+    async def _reap(self) -> None:
+        while True:
+            await self._clock.sleep(self._limits.reaper_interval_s)
+            ttl = self._limits.idle_ttl_s
+            for slot in tuple(self._slots.values()):
+                session = slot.session
+                if ttl is None or session is None or not session.is_open or session.busy:
+                    continue
+                if self._clock.now() - session.last_activity >= ttl:
+                    self._unbind(slot)
+                    self._spawn(session.close("idle_ttl_expired"))
+
+    async def _end(self, slot: _Slot, reason: str) -> None:
+        try:
+            session = await asyncio.shield(slot.opening)
+        except Exception:
+            return  # it never opened; whoever opened it was told why
+        await session.close(reason)
+
+    async def _all_quiet(self, slots: tuple[_Slot, ...]) -> None:
+        for slot in slots:
+            if slot.session is not None:
+                await slot.session.quiet()
+
+    def _unbind(self, slot: _Slot) -> None:
+        key = (slot.spec.tenant, slot.spec.alias)
+        if self._bound.get(key) is slot:
+            del self._bound[key]
+            self._leaving[key] = slot
+
+    def _forget(self, slot: _Slot) -> None:
+        self._unbind(slot)
+        key = (slot.spec.tenant, slot.spec.alias)
+        if self._leaving.get(key) is slot:
+            del self._leaving[key]
+        self._slots.pop(slot.spec.session_id, None)
+        slot.free.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        # Openers are told their typed errors by ``resolve``; anything else here is a fault.
+        if error is not None and not isinstance(error, VigilError):
+            _log.error("session work failed", exc_info=error)
+
+
+async def _event(event: asyncio.Event) -> None:
+    await event.wait()

@@ -1,0 +1,64 @@
+"""Facts that the session core adds to the log. Kinds differ from those that ``memory`` folds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFact:
+    kind: ClassVar[str]
+
+    def data(self) -> dict[str, Any]:
+        """The ``data`` of the log entry: JSON-ready."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened(SessionFact):
+    kind: ClassVar[str] = "session_opened"
+    session_id: str
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfigured(SessionFact):
+    kind: ClassVar[str] = "session_configured"
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseStarted(SessionFact):
+    kind: ClassVar[str] = "response_started"
+    response_id: str
+    epoch: int
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseEnded(SessionFact):
+    """``text`` is what was emitted, ``heard`` what reached the user and may enter history."""
+
+    kind: ClassVar[str] = "response_ended"
+    response_id: str
+    status: str
+    reason: str | None
+    text: str
+    heard: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpochBegun(SessionFact):
+    """A cancel took effect: output of an earlier epoch is stale from here on."""
+
+    kind: ClassVar[str] = "epoch_begun"
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded(SessionFact):
+    kind: ClassVar[str] = "session_ended"
+    reason: str
+    error_code: str | None

@@ -1,0 +1,36 @@
+"""Conversation items as they stand at one moment: snapshots that never grow once handed out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPart:
+    """One part of an item.
+
+    :param kind: ``output_text``, ``output_audio``, ``input_text``, ``input_audio``, ``input_image``
+    :param text: the text, or the transcript of an audio part
+    :param audio_ms: length of an audio part so far
+    :param text_marks: (characters spoken so far, audio end in ms), cumulative
+    """
+
+    kind: str
+    text: str = ""
+    audio_ms: int = 0
+    text_marks: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """:param status: in_progress, completed, incomplete, cancelled or failed"""
+
+    item_id: str
+    role: str
+    status: str = "completed"
+    content: tuple[ContentPart, ...] = ()
+
+
+def assistant_item_id(response_id: str) -> str:
+    """Clients build this id themselves when they acknowledge playback; it is part of the contract."""
+    return f"item_{response_id}"

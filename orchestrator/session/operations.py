@@ -1,0 +1,68 @@
+"""Append idempotency: which operations are in flight, which were completed, and how they were answered."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the tick that carried an operation ended.
+
+    :param record: the tick's record, columns of ``decisions.jsonl``
+    :param response_id: the response that the tick opened, if it spoke
+    :param error_code: set when the tick failed; its input stays for the next tick
+    """
+
+    operation_id: str
+    record: Mapping[str, Any]
+    text: str = ""
+    action: str | None = None
+    question: str | None = None
+    response_id: str | None = None
+    error_code: str | None = None
+
+
+class OperationLedger:
+    """Remembers in-flight operations and the newest completed ones. A refused one is forgotten."""
+
+    def __init__(self, remembered: int) -> None:
+        self._remembered = remembered
+        self._in_flight: set[str] = set()
+        self._completed: OrderedDict[str, Outcome | None] = OrderedDict()
+
+    def begin(self, operation_id: str) -> bool:
+        """False when the operation is known: it must not be taken twice."""
+        if operation_id in self._in_flight or operation_id in self._completed:
+            return False
+        self._in_flight.add(operation_id)
+        return True
+
+    def accept(self, operation_id: str) -> None:
+        """The backend took it."""
+        if operation_id in self._in_flight:
+            self._in_flight.discard(operation_id)
+            self._completed[operation_id] = None
+            while len(self._completed) > self._remembered:
+                self._completed.popitem(last=False)
+
+    def refuse(self, operation_id: str) -> None:
+        """It was refused or rolled back: the same id may be sent again."""
+        self._in_flight.discard(operation_id)
+
+    def outstanding(self, operation_id: str) -> bool:
+        """True from ``begin`` until the backend took or refused it."""
+        return operation_id in self._in_flight
+
+    def answer(self, outcome: Outcome) -> None:
+        if outcome.operation_id in self._completed:
+            self._completed[outcome.operation_id] = outcome
+
+    def outcome(self, operation_id: str) -> Outcome | None:
+        return self._completed.get(operation_id)
+
+    def statistics(self) -> dict[str, int]:
+        return {"in_flight": len(self._in_flight), "remembered": len(self._completed)}
