@@ -228,6 +228,18 @@ class EngineRecovered(Fact):
     kind: Literal["engine_recovered"] = "engine_recovered"
 
 
+class LimitsLearned(Fact):
+    """The engine refused a prompt: from now on windows are planned inside these limits (``None``: as before).
+
+    ``max_images`` as the engine named it; ``context_tokens`` the share of the old limit that is tried next.
+    A live window beyond them closes early. Limits only ever shrink.
+    """
+
+    kind: Literal["limits_learned"] = "limits_learned"
+    max_images: int | None = None
+    context_tokens: int | None = None
+
+
 class ItemDeleted(Fact):
     """A frame or query the user deleted: forces a declared cold rebuild of the window."""
 
@@ -258,6 +270,7 @@ AnyFact = Annotated[
     | HeardFact
     | EngineLost
     | EngineRecovered
+    | LimitsLearned
     | ItemDeleted,
     PydanticField(discriminator="kind"),
 ]
