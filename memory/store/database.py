@@ -53,6 +53,7 @@ class Database:
         self._timeout_s = timeout_s
         self.is_sqlite = engine.dialect.name == "sqlite"
         self._turn = asyncio.Lock()
+        self._closed = False
 
     @classmethod
     async def open(cls, url: str, timeout_s: float = 20.0) -> Database:
@@ -81,11 +82,14 @@ class Database:
         return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
 
     async def close(self) -> None:
+        """Drop every connection; later transactions are refused."""
+        self._closed = True
         await self._engine.dispose()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """A transaction that only reads. Raises ``StoreError``."""
+        self._raise_if_closed()
         with _typed_errors():
             async with asyncio.timeout(self._timeout_s), self._engine.begin() as connection:
                 yield connection
@@ -101,6 +105,7 @@ class Database:
         :raises StoreError: not committed, or not known to be
         :raises Refused: a constraint was violated; nothing was written
         """
+        self._raise_if_closed()
         with _typed_errors():
             async with (
                 asyncio.timeout(self._timeout_s),
@@ -110,6 +115,10 @@ class Database:
                 if not self.is_sqlite:  # SQLite has one writer at a time: every lock is held already
                     await _lock(connection, exclusive, shared)
                 yield connection
+
+    def _raise_if_closed(self) -> None:
+        if self._closed:
+            raise StoreError("the store is closed")
 
     async def _migrate(self) -> None:
         steps = _migrations()
@@ -136,7 +145,10 @@ def _with_driver(url: str) -> URL:
     if parsed.get_backend_name() == "sqlite":
         if parsed.database in (None, "", ":memory:"):
             raise StoreError("a store in memory is not durable: give the SQLite URL a file")
-        Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
+        file = Path(str(parsed.database))
+        if file.is_dir():
+            raise StoreError(f"{file} is a folder: give the SQLite URL a file")
+        file.parent.mkdir(parents=True, exist_ok=True)
     return parsed
 
 

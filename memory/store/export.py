@@ -90,7 +90,8 @@ async def _frame_pages(database: Database, session: str) -> AsyncIterator[list[d
             .limit(_FRAMES_A_PAGE)
         )
         async with database.read() as connection:
-            records = [dict(row) for row in (await connection.execute(query)).mappings()]
+            rows = (await connection.execute(query)).all()
+        records = [{"uuid": row.uuid, "size": row.size, "file": row.file} for row in rows]
         if not records:
             return
         yield records

@@ -6,12 +6,16 @@ import asyncio
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any, TypeVar
 
 from memory.store.errors import StoreError
+
+Result = TypeVar("Result")
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 
@@ -19,8 +23,8 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 class FrameFiles:
     """``folder/ab/cd/abcd...``: one file a frame.
 
-    :param workers: files written at the same time; each caller awaits its own write
-    :param timeout_s: deadline of one write
+    :param workers: threads; each caller awaits its own work
+    :param timeout_s: deadline of one piece of work
     """
 
     def __init__(self, folder: Path, *, workers: int = 4, timeout_s: float = 20.0) -> None:
@@ -28,6 +32,7 @@ class FrameFiles:
         self._timeout_s = timeout_s
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="store-frames")
         self._numbers = count()
+        self._closed = False
         folder.mkdir(parents=True, exist_ok=True)
 
     @staticmethod
@@ -40,12 +45,7 @@ class FrameFiles:
 
         :raises StoreError: the disk refused or was too slow
         """
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await loop.run_in_executor(self._pool, self._write, name, data)
-        except (OSError, TimeoutError) as error:
-            raise StoreError(f"a frame could not be written: {error or type(error).__name__}") from error
+        await self._run(self._write, name, data)
 
     def exists(self, name: str) -> bool:
         return self._path(name).exists()
@@ -59,25 +59,35 @@ class FrameFiles:
 
     async def remove(self, names: Iterable[str]) -> None:
         """Remove files; those that are not there are no error."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._pool, _unlink, [self._path(name) for name in names])
+        await self._run(_unlink, [self._path(name) for name in names])
 
     async def scan(self, folder: int, older_than_ms: int) -> tuple[list[str], list[Path]]:
         """Frames and left-over temporary files last written before ``older_than_ms`` (Unix time).
 
         :param folder: which of the 256 first-level folders
         """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._scan, folder, older_than_ms)
+        return await self._run(self._scan, folder, older_than_ms)
 
     async def remove_left_over(self, paths: list[Path]) -> int:
         """Remove temporary files that ``scan`` found; returns how many."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._pool, _unlink, paths)
+        await self._run(_unlink, paths)
         return len(paths)
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=True)
+    async def close(self) -> None:
+        """Finish what runs; nothing starts afterwards."""
+        self._closed = True
+        await asyncio.to_thread(self._pool.shutdown)
+
+    async def _run(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        if self._closed:
+            raise StoreError("the store is closed")
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await loop.run_in_executor(self._pool, partial(work, *arguments))
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise StoreError(f"the frames folder did not do it: {reason}") from error
 
     def _path(self, name: str) -> Path:
         return self._folder / name[:2] / name[2:4] / name

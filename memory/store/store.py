@@ -105,7 +105,7 @@ class Store:
         """Write what waits and let go of everything."""
         await self._writer.close()
         await self._database.close()
-        self._files.close()
+        await self._files.close()
 
     async def create(
         self,

@@ -1,10 +1,13 @@
 """Every test of the store that asks for ``url`` or ``store`` runs on SQLite and on a real PostgreSQL."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memory.store.session import DurableSession
 from memory.store.store import Keeping, Store
@@ -81,3 +84,31 @@ async def store(stores: Stores) -> Store:
 
 async def new_session(store: Store, name: str = "s1", tenant: str = "t", **more: str) -> DurableSession:
     return await store.create(name, tenant=tenant, model="m", pack_digest="p", renderer=1, **more)
+
+
+class HeldWrites:
+    """Stops a store's write transactions before they begin, until ``let_go``.
+
+    ``waiting`` is set while one stands there.
+    """
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waiting = asyncio.Event()
+        self._go = asyncio.Event()
+        self._error: Exception | None = None
+        self._write = store._database.write
+        monkeypatch.setattr(store._database, "write", self._held)
+
+    def let_go(self, error: Exception | None = None) -> None:
+        """Let every write through from now on, or make each raise ``error``."""
+        self._error = error
+        self._go.set()
+
+    @asynccontextmanager
+    async def _held(self, **locks: str | None) -> AsyncIterator[AsyncConnection]:
+        self.waiting.set()
+        await self._go.wait()
+        if self._error is not None:
+            raise self._error
+        async with self._write(**locks) as connection:
+            yield connection
