@@ -82,7 +82,8 @@ class GroupWriter:
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._counts = {"transactions": 0, "facts": 0, "frames": 0, "failed": 0, "largest": 0}
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="store-writer")
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run(), name="store-writer")
 
     def touch(self, log: DurableLog) -> None:
         if self._closing:
@@ -90,7 +91,7 @@ class GroupWriter:
             return
         self._logs[log] = None
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._linger_s, self._wake.set)
+            self._timer = self._loop.call_later(self._linger_s, self._wake.set)
 
     def hurry(self) -> None:
         self._wake.set()
