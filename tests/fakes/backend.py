@@ -59,6 +59,10 @@ class ScriptedBackend:
     def free(self, method: str) -> None:
         self._gates.pop(method).set()
 
+    def free_all(self) -> None:
+        for method in tuple(self._gates):
+            self.free(method)
+
     def fail(self, method: str, error: Exception, times: int = 1) -> None:
         self._failures.setdefault(method, []).extend([error] * times)
 

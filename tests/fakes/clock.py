@@ -28,6 +28,9 @@ class VirtualClock:
         return 1_700_000_000_000 + round(self._now * 1000)
 
     async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
         heapq.heappush(self._sleepers, (self._now + seconds, self._count, future))

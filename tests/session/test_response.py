@@ -88,9 +88,10 @@ def test_a_response_without_content_ends_without_content_events() -> None:
 def test_step_table_is_total(phase: Phase, step: Step) -> None:
     response = make()
     response.phase = phase
-    act = (
-        (lambda: response.add_text("x")) if step is Step.CONTENT else (lambda: response.finish("failed", "x"))
-    )
+
+    def act() -> object:
+        return response.add_text("x") if step is Step.CONTENT else response.finish("failed", "x")
+
     if (phase, step) in STEPS:
         act()
         assert response.phase is STEPS[phase, step]

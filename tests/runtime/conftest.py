@@ -1,0 +1,81 @@
+"""One scripted session, or a registry of them, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
+from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
+from orchestrator.session.backend import SessionConfig
+from orchestrator.session.limits import SessionLimits
+from tests.fakes.backend import ListLog, ScriptedBackend
+from tests.fakes.clock import CountingIds, VirtualClock
+
+CONFIG = SessionConfig("m")
+
+
+@dataclass
+class Rig:
+    """A session with its scripted parts."""
+
+    session: Session
+    backend: ScriptedBackend
+    log: ListLog
+    clock: VirtualClock
+
+
+@dataclass
+class Fleet:
+    """A registry and the parts it built, by session id in the order of building."""
+
+    registry: Registry
+    clock: VirtualClock
+    built: dict[str, ScriptedBackend]
+    specs: list[SessionSpec] = field(default_factory=list)
+
+    @property
+    def backends(self) -> list[ScriptedBackend]:
+        return list(self.built.values())
+
+
+async def open_rig(
+    backend: ScriptedBackend | None = None,
+    limits: RuntimeLimits | None = None,
+    session_limits: SessionLimits | None = None,
+) -> Rig:
+    clock, log, backend = VirtualClock(), ListLog(), backend or ScriptedBackend()
+    session = await Session.open(
+        "duplex-1",
+        "alias",
+        CONFIG,
+        SessionParts(backend, log),
+        clock,
+        session_limits=session_limits or SessionLimits(),
+        limits=limits or RuntimeLimits(),
+    )
+    return Rig(session, backend, log, clock)
+
+
+def make_fleet(limits: RegistryLimits | None = None) -> Fleet:
+    clock = VirtualClock()
+    built: dict[str, ScriptedBackend] = {}
+    specs: list[SessionSpec] = []
+
+    async def build(spec: SessionSpec) -> SessionParts:
+        specs.append(spec)
+        built[spec.session_id] = backend = ScriptedBackend()
+        return SessionParts(backend, ListLog())
+
+    registry = Registry(build, clock, CountingIds(), limits or RegistryLimits())
+    return Fleet(registry, clock, built, specs)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    rig = await open_rig()
+    yield rig
+    rig.backend.free_all()
+    await rig.session.close("test_over")

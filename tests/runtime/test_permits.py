@@ -1,0 +1,108 @@
+"""Permits: bounded, first come first served, live before prewarm before summary, nothing lost on cancel."""
+
+import asyncio
+
+import pytest
+
+from orchestrator.runtime.permits import Permits
+from tests.fakes.clock import settle
+
+
+async def test_live_ticks_are_bounded_and_first_come_first_served() -> None:
+    permits = Permits(live=2)
+    order: list[str] = []
+
+    async def tick(name: str) -> None:
+        await permits.live(name)
+        order.append(name)
+
+    tasks = [asyncio.create_task(tick(name)) for name in "abcd"]
+    await settle()
+    assert order == ["a", "b"]
+    permits.done("b")
+    await settle()
+    assert order == ["a", "b", "c"]
+    permits.done("a")
+    permits.done("c")
+    await asyncio.gather(*tasks)
+    assert order == ["a", "b", "c", "d"]
+
+
+async def test_background_waits_while_a_live_tick_waits() -> None:
+    permits = Permits(live=1)
+    await permits.live("a")
+    waiting = asyncio.create_task(permits.live("b"))
+    await settle()
+    background = asyncio.create_task(permits.background("a", "prewarm"))
+    await settle()
+    assert not background.done()
+    permits.done("a")
+    await waiting
+    await background
+
+
+async def test_a_running_summary_never_holds_the_place_of_a_tick() -> None:
+    permits = Permits(live=1)
+    await permits.background("a", "summary")
+    await permits.live("a")
+    assert permits.statistics()["running"] == {"live": 1, "prewarm": 0, "summary": 1}
+
+
+async def test_prewarm_goes_before_summary() -> None:
+    permits = Permits(live=1)
+    await permits.background("a", "summary")
+    order: list[str] = []
+
+    async def work(kind: str) -> None:
+        await permits.background("b", kind)
+        order.append(kind)
+        permits.done("b", kind)
+
+    tasks = [asyncio.create_task(work(kind)) for kind in ("summary", "prewarm")]
+    await settle()
+    permits.done("a", "summary")
+    await asyncio.gather(*tasks)
+    assert order == ["prewarm", "summary"]
+
+
+async def test_a_cancelled_waiter_is_skipped() -> None:
+    permits = Permits(live=1)
+    await permits.live("a")
+    gone = asyncio.create_task(permits.live("b"))
+    kept = asyncio.create_task(permits.live("c"))
+    await settle()
+    gone.cancel()
+    permits.done("a")
+    await kept
+    assert permits.statistics()["waiting"]["live"] == 0
+
+
+async def test_cancelling_the_last_live_waiter_lets_background_start() -> None:
+    permits = Permits(live=1)
+    await permits.live("a")
+    waiting = asyncio.create_task(permits.live("b"))
+    background = asyncio.create_task(permits.background("c", "summary"))
+    await settle()
+    waiting.cancel()
+    await background
+
+
+async def test_a_permit_granted_to_a_cancelled_task_comes_back() -> None:
+    permits = Permits(live=1)
+    await permits.live("a")
+    waiting = asyncio.create_task(permits.live("b"))
+    await settle()
+    permits.done("a")  # granted to b now ...
+    waiting.cancel()  # ... and cancelled before b ran
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await permits.live("c")
+    assert permits.statistics()["running"]["live"] == 1
+
+
+async def test_giving_back_what_is_not_held_is_an_error() -> None:
+    permits = Permits(live=1)
+    with pytest.raises(ValueError, match="holds no live permit"):
+        permits.done("a")
+    with pytest.raises(ValueError, match="unknown kind"):
+        await permits.background("a", "live")
