@@ -9,7 +9,8 @@
     |- EngineRefused            4xx that a retry cannot mend
     |  |- ContextOverflow       the prompt is longer than the context
     |  |- TooManyImages         ``limit``: images one prompt may hold
-    |  `- BadImage              the engine could not decode an image
+    |  |- BadImage              the engine could not decode an image
+    |  `- ImageMissing          ``uuid``: the engine needs its bytes and nobody has them any more
     `- EngineServerError        5xx after the retry with payloads
 """
 
@@ -68,6 +69,14 @@ class BadImage(EngineRefused):
     code = "bad_image"
 
 
+class ImageMissing(EngineRefused):
+    code = "image_missing"
+
+    def __init__(self, message: str, uuid: str) -> None:
+        super().__init__(message)
+        self.uuid = uuid
+
+
 class EngineServerError(EngineError):
     code = "engine_server_error"
 
@@ -119,8 +128,9 @@ class Finished:
     :param retries: how often the request was sent again (payload fallback)
     :param ttft_ms: from request written to first token, monotonic
     :param total_ms: from request written to stream end
-    :param stop_text: text of a stop token the engine stripped, if it did
+    :param stop_token_id: the stop token that ended the answer and whose text the engine stripped
     :param token_times_ms: arrival of each delta relative to the request, for inter-token figures
+    :param suspect: the engine counted fewer prompt tokens than the messages can have: it lost the prompt
     """
 
     finish_reason: str
@@ -133,6 +143,7 @@ class Finished:
     total_ms: float
     stop_token_id: int | None = None
     token_times_ms: tuple[float, ...] = field(default=())
+    suspect: bool = False
 
 
 ChatEvent = Delta | Finished

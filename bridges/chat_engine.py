@@ -1,0 +1,352 @@
+"""``VllmChat``: the chat seam over HTTP, for vLLM and servers that speak like it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import orjson
+
+from bridges.chat_stream import ChatStream
+from bridges.circuit import Backoff, Circuit, Clock, EngineState, RealClock
+from bridges.deadline import DeadlineWatch
+from bridges.engine import (
+    ChatEvent,
+    ChatRequest,
+    Deadlines,
+    Delta,
+    EngineBroken,
+    EngineError,
+    EngineRefused,
+    EngineServerError,
+    EngineTimeout,
+    EngineUnreachable,
+    Finished,
+    ImageBytes,
+)
+from bridges.engine_errors import ImageNotHeld, message_of, refusal
+from bridges.image_ledger import ImageLedger, Rendered, least_tokens, render
+from bridges.sse import EventTooLarge, SseParser
+
+# Stock servers close an idle connection after 5 s; leaving first means never writing into a closing one.
+_KEEPALIVE_S = 4.0
+_ERROR_BODY_BYTES = 64 * 1024
+
+
+class VllmChat:
+    """One engine behind one pooled keep-alive client. ``chat`` may be called concurrently.
+
+    Images travel once: the first time with payload and uuid, then by uuid alone. When the engine answers
+    that it does not hold an image, or with a 500, the same request goes out once more with every payload,
+    inside the same deadlines.
+
+    :param base_url: root of the engine (a trailing ``/v1`` is taken off)
+    :param model: served model name
+    :param api_key: sent as a bearer token
+    :param uuid_parts: False sends every payload every time, without uuids
+    :param held_images: frames that the engine's image cache holds, at most
+    :param connect_s: limit for opening a connection
+    :param max_connections: requests in flight at a time; more wait inside their deadlines
+    :param tokenize_s: deadline of ``tokenize``
+    :param clock: monotonic seconds and sleep; deadlines, latencies and backoff follow it
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        uuid_parts: bool = True,
+        held_images: int = 2000,
+        connect_s: float = 2.0,
+        max_connections: int = 64,
+        tokenize_s: float = 20.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.base_url = base_url.rstrip("/").removesuffix("/v1").rstrip("/")
+        self.model = model
+        self._clock = clock or RealClock()
+        self._tokenize_s = tokenize_s
+        self._ledger = ImageLedger(held_images) if uuid_parts else None
+        self._circuit = Circuit(self._clock)
+        self._counts = {"requests": 0, "in_flight": 0, "retries": 0, "timeouts": 0, "lost": 0, "suspect": 0}
+        self._body_bytes = 0
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        if api_key:
+            headers["authorization"] = f"Bearer {api_key}"
+        self._http = httpx.AsyncClient(
+            base_url=self.base_url,
+            headers=headers,
+            # Reads and waits for a free connection are bounded by each request's own deadlines.
+            timeout=httpx.Timeout(None, connect=connect_s),
+            limits=httpx.Limits(
+                max_connections=max_connections,
+                max_keepalive_connections=max_connections,
+                keepalive_expiry=_KEEPALIVE_S,
+            ),
+            http2=False,
+            trust_env=False,
+        )
+
+    # --- the seam ---------------------------------------------------------------------------------------
+
+    async def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncGenerator[ChatEvent, None]:
+        """Deltas as they come, then one :class:`Finished`.
+
+        :raises EngineError: see the tree in :mod:`bridges.engine`
+        """
+        self._counts["requests"] += 1
+        self._counts["in_flight"] += 1
+        try:
+            async with DeadlineWatch(self._clock, request.deadlines) as watch:
+                run = _Run()
+                async with aclosing(self._with_fallback(request, images, watch, run)) as events:
+                    async for event in events:
+                        yield event
+        except EngineTimeout:
+            self._counts["timeouts"] += 1
+            self._circuit.missed()
+            raise
+        except (EngineUnreachable, EngineBroken):
+            self._lost()
+            raise
+        finally:
+            self._counts["in_flight"] -= 1
+
+    async def tokenize(self, messages: Sequence[Mapping[str, Any]], images: ImageBytes) -> int:
+        """Exact prompt tokens, from the engine. Every image goes along: this route knows no uuids."""
+        filled = render(messages, images, None, with_uuid=False).messages
+        body = orjson.dumps({"model": self.model, "messages": filled})
+        self._body_bytes += len(body)
+        async with DeadlineWatch(self._clock, Deadlines(self._tokenize_s, self._tokenize_s)) as watch:
+            try:
+                response = await watch.guard(self._http.post("/tokenize", content=body))
+            except httpx.HTTPError as broken:
+                self._lost()
+                raise EngineUnreachable(_says(broken)) from broken
+        if response.status_code != 200:
+            raise self._refused(response.status_code, message_of(response.content))
+        return int(orjson.loads(response.content)["count"])
+
+    async def ping(self, timeout_s: float) -> bool:
+        """True when a real one-token request was answered in time."""
+        request = ChatRequest(
+            messages=[{"role": "user", "content": "ping"}],
+            params={"max_tokens": 1, "temperature": 0},
+            deadlines=Deadlines(timeout_s, timeout_s),
+        )
+        try:
+            async with aclosing(self.chat(request, _no_images)) as events:
+                async for _ in events:
+                    pass
+        except EngineError:
+            return False
+        return True
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    # --- health -----------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> EngineState:
+        """Judged by real answers alone. A wedged or lost engine stays so until it answers."""
+        return self._circuit.state
+
+    async def wait_up(self, timeout_s: float, ping_s: float = 5.0) -> bool:
+        """Ask again, waiting 0.5 to 5 s in between, until the engine answers or ``timeout_s`` has passed."""
+        end = self._clock.now() + timeout_s
+        backoff = Backoff(self._clock)
+        while not await self.ping(ping_s):
+            if self._clock.now() + backoff.next_s > end:
+                return False
+            await backoff.wait()
+        return True
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters since the start, and the circuit and the ledger as they are now."""
+        ledger = self._ledger
+        return {
+            **self._counts,
+            "body_bytes": self._body_bytes,
+            "state": self.state.value,
+            "misses_in_a_row": self._circuit.misses,
+            "last_answer_at": self._circuit.last_answer_at,
+            "images_held": len(ledger) if ledger else 0,
+            "images_evicted": ledger.evicted if ledger else 0,
+        }
+
+    # --- one request -----------------------------------------------------------------------------------
+
+    async def _with_fallback(
+        self, request: ChatRequest, images: ImageBytes, watch: DeadlineWatch, run: _Run
+    ) -> AsyncGenerator[ChatEvent, None]:
+        rendered = self._render(request, images, self._ledger)
+        try:
+            async with aclosing(self._attempt(request, rendered, watch, run)) as events:
+                async for event in events:
+                    yield event
+            return
+        except ImageNotHeld:
+            pass
+        except EngineServerError as failed:
+            # A 500 can be an image that the engine's two caches disagree on; other 5xx come from proxies.
+            if run.status != 500 or not rendered.uuids:
+                raise failed
+        if self._ledger is not None:
+            self._ledger.forget(rendered.uuids)
+        run.retries += 1
+        self._counts["retries"] += 1
+        rendered = self._render(request, images, None)
+        async with aclosing(self._attempt(request, rendered, watch, run)) as events:
+            async for event in events:
+                yield event
+
+    def _render(self, request: ChatRequest, images: ImageBytes, held: ImageLedger | None) -> Rendered:
+        return render(request.messages, images, held, with_uuid=self._ledger is not None)
+
+    async def _attempt(
+        self, request: ChatRequest, rendered: Rendered, watch: DeadlineWatch, run: _Run
+    ) -> AsyncGenerator[ChatEvent, None]:
+        body = self._body(request, rendered)
+        run.body_bytes += len(body)
+        self._body_bytes += len(body)
+        stream = ChatStream()
+        parser = SseParser()
+        entered = False
+        response: httpx.Response | None = None
+        try:
+            response = await watch.guard(self._http.send(self._post(request, body, run), stream=True))
+            run.status = response.status_code
+            if response.status_code != 200:
+                text = await watch.guard(_error_body(response))
+                raise self._refused(response.status_code, message_of(text))
+            chunks = response.aiter_raw()
+            while not stream.done:
+                try:
+                    chunk = await watch.guard(anext(chunks))
+                except StopAsyncIteration:
+                    break
+                for payload in parser.feed(chunk):
+                    delta = self._take(payload, stream, run)
+                    if stream.accepted and self._ledger is not None and not entered:
+                        # Taken by the engine, and not only by its front end: now it holds these images.
+                        entered = True
+                        self._ledger.sent(rendered.uuids)
+                    if delta is not None:
+                        watch.started()
+                        run.times.append(self._clock.now())
+                        yield delta
+            if not stream.whole:
+                raise httpx.RemoteProtocolError("the stream ended early")
+        except (httpx.HTTPError, EventTooLarge) as broken:
+            if run.times:
+                raise EngineBroken(_says(broken), stream.text) from broken
+            raise EngineUnreachable(_says(broken)) from broken
+        finally:
+            if response is not None:
+                await response.aclose()
+        self._circuit.answered()
+        yield self._finished(request, stream, run)
+
+    def _take(self, payload: bytes, stream: ChatStream, run: _Run) -> Delta | None:
+        try:
+            return stream.take(payload)
+        except EngineError as failed:
+            if run.times:
+                raise EngineBroken(failed.message, stream.text) from failed
+            run.status = 500
+            raise
+
+    def _body(self, request: ChatRequest, rendered: Rendered) -> bytes:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": rendered.messages,
+            **request.params,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if body.get("logprobs"):
+            # Texts of tokens are not unique and not always characters; their ids are.
+            body["return_tokens_as_token_ids"] = True
+        return orjson.dumps(body)
+
+    def _post(self, request: ChatRequest, body: bytes, run: _Run) -> httpx.Request:
+        async def trace(event: str, _info: Mapping[str, Any]) -> None:
+            if event == "http11.send_request_body.complete" and run.written_at is None:
+                run.written_at = self._clock.now()
+
+        return self._http.build_request(
+            "POST",
+            "/v1/chat/completions",
+            content=body,
+            headers={"x-session-id": request.session} if request.session else None,
+            extensions={"trace": trace},
+        )
+
+    def _finished(self, request: ChatRequest, stream: ChatStream, run: _Run) -> Finished:
+        usage = stream.usage or {}
+        written = run.written_at or 0.0
+        times = tuple((at - written) * 1000 for at in run.times)
+        total_ms = (self._clock.now() - written) * 1000
+        prompt_tokens = int(usage.get("prompt_tokens") or 0)
+        suspect = prompt_tokens < least_tokens(request.messages)
+        self._counts["suspect"] += suspect
+        return Finished(
+            finish_reason=stream.finish_reason or "stop",
+            prompt_tokens=prompt_tokens,
+            completion_tokens=int(usage.get("completion_tokens", stream.tokens)),
+            cached_tokens=stream.cached_tokens,
+            body_bytes=run.body_bytes,
+            retries=run.retries,
+            ttft_ms=times[0] if times else total_ms,
+            total_ms=total_ms,
+            stop_token_id=stream.stop_token_id,
+            token_times_ms=times,
+            suspect=suspect,
+        )
+
+    def _refused(self, status: int, message: str) -> EngineError:
+        error = refusal(status, message)
+        if isinstance(error, EngineRefused):
+            self._circuit.answered()
+        return error
+
+    def _lost(self) -> None:
+        """Whoever answers next may be a new instance, and a new instance holds no images."""
+        self._counts["lost"] += 1
+        self._circuit.lost()
+        if self._ledger is not None:
+            self._ledger.clear()
+
+
+@dataclass(slots=True)
+class _Run:
+    """What one answer has cost so far, over all its attempts."""
+
+    status: int = 0
+    body_bytes: int = 0
+    retries: int = 0
+    written_at: float | None = None
+    times: list[float] = field(default_factory=list)
+
+
+def _no_images(uuid: str) -> bytes:
+    raise KeyError(uuid)
+
+
+async def _error_body(response: httpx.Response) -> bytes:
+    body = b""
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) > _ERROR_BODY_BYTES:
+            break
+    return body
+
+
+def _says(error: Exception) -> str:
+    return str(error) or type(error).__name__

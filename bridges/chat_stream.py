@@ -1,0 +1,111 @@
+"""Reads the chunks of one streamed chat completion (vLLM's flavour of the OpenAI format)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from bridges.engine import Delta, EngineError, EngineServerError
+from bridges.engine_errors import refusal
+from bridges.sse import WholeCharacters
+
+DONE = b"[DONE]"
+_ID_PREFIX = "token_id:"
+
+
+@dataclass(slots=True)
+class ChatStream:
+    """What has come so far. Feed event payloads to :meth:`take`.
+
+    :param text: whole characters emitted so far
+    :param tokens: generated tokens as far as deltas tell (their ids, else one a delta)
+    """
+
+    text: str = ""
+    tokens: int = 0
+    accepted: bool = False
+    done: bool = False
+    finish_reason: str | None = None
+    stop_token_id: int | None = None
+    usage: Mapping[str, Any] | None = None
+    _characters: WholeCharacters = field(default_factory=WholeCharacters)
+
+    def take(self, payload: bytes) -> Delta | None:
+        """The delta inside one event, if it brings text or tokens.
+
+        :raises EngineError: the event is an error, or is not JSON
+        """
+        if payload == DONE:
+            self.done = True
+            return None
+        chunk = _parse(payload)
+        if "error" in chunk:
+            raise _error(chunk["error"])
+        self.accepted = True
+        if chunk.get("usage"):
+            self.usage = chunk["usage"]
+        choices = chunk.get("choices")
+        if not choices:
+            return None
+        choice = choices[0]
+        if choice.get("finish_reason"):
+            self.finish_reason = choice["finish_reason"]
+            stop = choice.get("stop_reason")
+            self.stop_token_id = stop if isinstance(stop, int) else None
+        text = self._characters.feed((choice.get("delta") or {}).get("content") or "")
+        ids = tuple(choice.get("token_ids") or ())
+        tops = _top_logprobs(choice.get("logprobs"))
+        if not text and not ids and not tops:
+            return None
+        self.text += text
+        self.tokens += len(ids) or len(tops) or 1
+        return Delta(text, ids, tops)
+
+    @property
+    def whole(self) -> bool:
+        """The stream ended as it should."""
+        return self.finish_reason is not None and (self.done or self.usage is not None)
+
+    @property
+    def cached_tokens(self) -> int | None:
+        details = (self.usage or {}).get("prompt_tokens_details")
+        return details.get("cached_tokens") if details else None
+
+
+def _parse(payload: bytes) -> dict[str, Any]:
+    try:
+        chunk = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        try:
+            # Half a surrogate pair as a JSON escape is legal for the standard library, not for orjson.
+            chunk = json.loads(payload)
+        except ValueError as bad:
+            raise EngineServerError(f"the engine streamed something that is not JSON: {bad}") from bad
+    if not isinstance(chunk, dict):
+        raise EngineServerError("the engine streamed an event that is not an object")
+    return chunk
+
+
+def _error(error: object) -> EngineError:
+    if not isinstance(error, dict):
+        return EngineServerError(str(error))
+    code = error.get("code")
+    return refusal(code if isinstance(code, int) else 500, str(error.get("message", "")))
+
+
+def _top_logprobs(logprobs: Mapping[str, Any] | None) -> tuple[Mapping[int, float], ...]:
+    """One mapping a token. Tokens arrive as ``token_id:N``; plain texts are ambiguous and drop out."""
+    if not logprobs or not logprobs.get("content"):
+        return ()
+    return tuple(
+        {
+            int(top["token"][len(_ID_PREFIX) :]): top["logprob"]
+            for top in token.get("top_logprobs") or ()
+            if top["token"].startswith(_ID_PREFIX)
+        }
+        for token in logprobs["content"]
+    )
