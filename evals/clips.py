@@ -16,7 +16,7 @@ class ClipMissing(Exception):
 
 
 def clip(name: str) -> Path:
-    """The path of a packaged clip: ``bikes.mp4`` (10 s, 640x272, 25 fps) or ``bigbuckbunny.mp4`` (5 s, 720p)."""
+    """A packaged clip: ``bikes.mp4`` (10 s, 640x272, 25 fps) or ``bigbuckbunny.mp4`` (5 s, 1280x720)."""
     try:
         listed = files(CLIP_PACKAGE) or []
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""``vigil replay``: the command. Everything heavy is imported when it runs, so that ``vigil --help`` is quick."""
+"""``vigil replay``: the command. Heavy imports wait until it runs, so that ``vigil --help`` is quick."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from evals.replay.options import EXIT_MEANINGS, Exit, Pace, Query, ReplayError, 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from evals.replay.drive import Drive
+    from evals.replay.folder import RunFolder
+    from evals.replay.run import Ending
     from evals.replay.source import Source
 
 QUERY_AT = "--query-at"
@@ -53,7 +54,9 @@ def _epilog() -> str:
 def replay(
     source: Annotated[
         str,
-        typer.Argument(help="A video file, a folder of pictures or clips, a picture, an RTSP or HTTP stream."),
+        typer.Argument(
+            help="A video file, a folder of pictures or clips, a picture, an RTSP or HTTP stream."
+        ),
     ],
     query: Annotated[
         list[str] | None,
@@ -61,7 +64,9 @@ def replay(
     ] = None,
     query_at: Annotated[
         list[str] | None,
-        typer.Option(QUERY_AT, metavar="SECONDS TEXT", help="Set or replace the query at a media time; repeatable."),
+        typer.Option(
+            QUERY_AT, metavar="SECONDS TEXT", help="Set or replace the query at a media time; repeatable."
+        ),
     ] = None,
     pace: Annotated[
         Pace, typer.Option(help="realtime: frames at their time; fast: the next as soon as one is decided.")
@@ -83,7 +88,9 @@ def replay(
     threshold: Annotated[
         float | None, typer.Option(help="Speak when P(response) reaches this; between 0 and 1.")
     ] = None,
-    loop: Annotated[int, typer.Option(min=1, help="Play the source this many times; media time runs on.")] = 1,
+    loop: Annotated[
+        int, typer.Option(min=1, help="Play the source this many times; media time runs on.")
+    ] = 1,
     max_ticks: Annotated[int | None, typer.Option(min=1, help="Stop after this many decisions.")] = None,
     out: Annotated[
         Path | None,
@@ -96,9 +103,13 @@ def replay(
     A file waits for the model and loses no frame; of a live stream the newest frame is taken.
     """
     if server is not None and engine is not None:
-        raise typer.BadParameter("names an engine behind us, --server one behind a server: give one", param_hint="--engine")
+        raise typer.BadParameter(
+            "names an engine behind us, --server one behind a server: give one", param_hint="--engine"
+        )
     if server is not None and threshold is not None:
-        raise typer.BadParameter("is a setting of the server: set decision.threshold there", param_hint="--threshold")
+        raise typer.BadParameter(
+            "is a setting of the server: set decision.threshold there", param_hint="--threshold"
+        )
     if server is not None and seed is not None:
         raise typer.BadParameter("is a setting of the server: set decision.seed there", param_hint="--seed")
     if threshold is not None and not 0 < threshold < 1:
@@ -165,7 +176,6 @@ def run(options: ReplayOptions) -> Exit:
 
 async def _run(options: ReplayOptions, console: Console) -> Exit:
     from evals.replay.console import RunConsole, print_outcome
-    from evals.replay.folder import RunFolder
     from evals.replay.run import Ending, replay
     from orchestrator.runtime.clock import SystemClock
 
@@ -177,9 +187,7 @@ async def _run(options: ReplayOptions, console: Console) -> Exit:
         _stop_on_signals(ending)
         with open_folder(options) as folder:
             with RunConsole(console, _expected_ticks(options, source, period_ms)) as view:
-                summary = await replay(
-                    options, source, drive, folder, view, SystemClock(), ending, period_ms
-                )
+                summary = await replay(options, source, drive, folder, view, SystemClock(), ending, period_ms)
             print_outcome(console, summary, str(options.out))
     finally:
         await drive.close()

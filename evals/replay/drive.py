@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+PATIENCE_S = 600.0
+"""How long one frame may wait for its decision: an engine that died may be started again meanwhile."""
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:

@@ -7,17 +7,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-from evals.replay.drive import Frame, Sink
+from evals.replay.drive import PATIENCE_S, Frame, Sink
 from evals.replay.options import Exit, ReplayError
 from orchestrator.session.backend import SessionConfig
 from orchestrator.session.commands import AppendInput, AskQuery
-from orchestrator.session.events import DelegationEvent, ErrorEvent, Event, NoticeEvent, OutputTextDelta, TickEvent
+from orchestrator.session.events import (
+    DelegationEvent,
+    ErrorEvent,
+    Event,
+    NoticeEvent,
+    OutputTextDelta,
+    TickEvent,
+)
 from orchestrator.session.operations import Outcome
 from orchestrator.session.units import FrameInput, InputUnit
 from orchestrator.wire.errors import EngineUnavailable, InvalidRequest, VigilError
 
-PATIENCE_S = 600.0
-"""How long one frame may wait for its decision: an engine that died may be started again meanwhile."""
 EVENTS = 4096
 """Events that may wait for us; we read at once, so only a stall of the whole loop could fill it."""
 
@@ -100,7 +105,8 @@ class InProcessDrive:
         except VigilError as error:
             raise _ended(error) from error
         except TimeoutError:
-            message = f"the engine did not decide on the frame at {frame.media_time_ms / 1000:g} s in {PATIENCE_S:g} s"
+            at_s = frame.media_time_ms / 1000
+            message = f"the frame at {at_s:g} s was not decided on within {PATIENCE_S:g} s"
             raise ReplayError(Exit.ENGINE_UNREACHABLE, "engine_lost", message) from None
 
     async def close(self) -> None:
@@ -123,7 +129,9 @@ class InProcessDrive:
         async with asyncio.timeout(PATIENCE_S), self._told:
             await self._told.wait_for(lambda: holds() or self._over)
         if not holds():
-            raise self._fault or ReplayError(Exit.FAILED, "session_closed", "the session ended before the source")
+            raise self._fault or ReplayError(
+                Exit.FAILED, "session_closed", "the session ended before the source"
+            )
 
     async def _read(self, events: Any) -> None:
         """Tell the sink of every event, in order, until the session's last."""
