@@ -1,0 +1,221 @@
+"""One chat-completions request against a session: input in, one answer out, words as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from orchestrator.api.chat_reply import ReplyHead, Timing, completion
+from orchestrator.api.chat_request import ChatRequest
+from orchestrator.api.context import ApiContext
+from orchestrator.api.errors import tick_error
+from orchestrator.api.exchange import Exchange, OnText
+from orchestrator.api.images import image_bytes
+from orchestrator.api.personas import PersonaChoice, choose_persona
+from orchestrator.runtime.actor import Session
+from orchestrator.session.backend import Action
+from orchestrator.session.commands import AppendInput, AskQuery, ClearQuery, Configure, OperationCommand
+from orchestrator.session.operations import Outcome
+from orchestrator.session.units import FrameInput, InputUnit
+from orchestrator.wire.errors import NotFound, ResourceExhausted
+
+_REPEATED = Outcome("", {"reason": "repeated_query"}, action=Action.SILENCE)
+"""Answers a request whose text only repeats the standing query and that brings no frame."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What the HTTP side remembers of a session between requests.
+
+    :param arrived_at: monotonic time of the newest frame; dates frames that come without a time
+    :param asks_again: the last request had no text, so the standing query's text asks anew
+    """
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    media_time_ms: int | None = None
+    arrived_at: float = 0.0
+    asks_again: bool = False
+    in_work: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The whole completion, and the client's name of the session it came from."""
+
+    alias: str
+    body: dict[str, Any]
+    text: str
+
+    @property
+    def head(self) -> ReplyHead:
+        return ReplyHead(self.body["id"], self.body["model"], self.body["created"])
+
+
+class Chat:
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
+        self._traffic: WeakKeyDictionary[Session, Traffic] = WeakKeyDictionary()
+        self._work: set[asyncio.Task[Answer]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
+        """Run work that goes on when the client who asked for it is gone."""
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work_done)
+        return task
+
+    def _work_done(self, task: asyncio.Task[Answer]) -> None:
+        self._work.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved, in case the client is gone
+
+    async def answer(
+        self,
+        tenant: str,
+        alias: str,
+        request: ChatRequest,
+        operation: str,
+        head: ReplyHead,
+        on_text: OnText | None = None,
+    ) -> Answer:
+        """Hand over the request's input and wait for the tick that answers it.
+
+        :param alias: the client's name of its session, or one that was minted for it
+        :param operation: id of this input; the same id again is the same input
+        :param on_text: told of words as they stream
+        :raises VigilError: nothing was answered; input that was taken already rides the next tick
+        """
+        context = self._context
+        began = context.clock.now()
+        choice = choose_persona(request.persona_key, context.personas, context.languages)
+        images = [
+            await image_bytes(frame.url, context.limits.frame_bytes, context.fetch_image, "messages")
+            for frame in request.frames
+        ]
+        session = await self.open(tenant, alias, choice)
+        traffic = self._traffic_of(session)
+        if traffic.in_work >= context.limits.requests_per_session:
+            raise ResourceExhausted(
+                f"{traffic.in_work} requests of this session are in work; wait for an answer",
+                code="input_backpressure",
+                retry_after_s=context.period_ms / 1000,
+            )
+        traffic.in_work += 1
+        try:
+            async with traffic.lock:
+                await self._configure(session, choice)
+                times = self._media_times(session, traffic, [frame.media_time_ms for frame in request.frames])
+                commands = self._commands(session, traffic, request, operation, images, times)
+                handed_over = context.clock.now()
+                exchange = Exchange(session, commands, context.ticks, on_text, context.limits.request_s)
+            outcome = await exchange.outcome() if commands else _REPEATED
+        finally:
+            traffic.in_work -= 1
+        now = context.clock.now()
+        if outcome.error_code is not None:
+            raise tick_error(outcome.error_code)
+        timing = Timing(
+            total_ms=(now - began) * 1000,
+            before_ms=(handed_over - began) * 1000,
+            waited_ms=(now - handed_over) * 1000,
+        )
+        memory = context.memory_of(session.id)
+        body = completion(head, session.alias, session.id, outcome, memory, timing)
+        return Answer(session.alias, body, outcome.text)
+
+    async def open(self, tenant: str, alias: str, choice: PersonaChoice) -> Session:
+        """The alias's session, or a new one that begins with this persona."""
+        config = choice.applied_to(self._context.defaults)
+        return await self._context.registry.resolve(tenant, alias, config)
+
+    def existing(self, tenant: str, alias: str) -> Session:
+        session = self._context.registry.find(tenant, alias)
+        if session is None:
+            raise NotFound(
+                f"there is no session {alias}; it begins with its first frame or query",
+                code="unknown_session",
+            )
+        return session
+
+    async def set_persona(self, session: Session, choice: PersonaChoice) -> None:
+        async with self._traffic_of(session).lock:
+            await self._configure(session, choice)
+
+    async def ask(self, session: Session, text: str, *, new: bool) -> None:
+        """Set or replace the standing query; the answer comes with a frame's request or as an event."""
+        command = AskQuery(text, self._context.ids("query"), repeat_ok=new)
+        await session.perform(command, self._context.limits.request_s)
+        self._traffic_of(session).asks_again = False
+
+    async def clear(self, session: Session) -> None:
+        await session.perform(ClearQuery(), self._context.limits.request_s)
+        self._traffic_of(session).asks_again = True
+
+    def check_model(self, model: str | None) -> None:
+        if model is not None and model != self._context.model:
+            raise NotFound(
+                f"this server serves {self._context.model}, not {model}",
+                code="model_not_found",
+                param="model",
+            )
+
+    def new_head(self) -> ReplyHead:
+        now = self._context.clock.wall_ms() // 1000
+        return ReplyHead(self._context.ids("chatcmpl-"), self._context.model, now)
+
+    # --- one request ------------------------------------------------------------------------------------
+
+    def _traffic_of(self, session: Session) -> Traffic:
+        return self._traffic.setdefault(session, Traffic())
+
+    async def _configure(self, session: Session, choice: PersonaChoice) -> None:
+        wanted = choice.applied_to(session.config)
+        if wanted != session.config:
+            await session.perform(Configure(wanted), self._context.limits.request_s)
+
+    def _media_times(self, session: Session, traffic: Traffic, given: list[int | None]) -> list[int]:
+        """Capture times; a frame without one is dated by its arrival, the first of a session being 0."""
+        if not given:
+            return []
+        now = self._context.clock.now()
+        if traffic.media_time_ms is None:
+            remembered = self._context.memory_of(session.id).media_time_ms
+            arrival = 0 if remembered is None else remembered + self._context.period_ms
+        else:
+            arrival = traffic.media_time_ms + round((now - traffic.arrived_at) * 1000)
+        step = self._context.period_ms // len(given)
+        times = [time if time is not None else arrival + i * step for i, time in enumerate(given)]
+        traffic.media_time_ms = max(times)
+        traffic.arrived_at = now
+        return times
+
+    def _commands(
+        self,
+        session: Session,
+        traffic: Traffic,
+        request: ChatRequest,
+        operation: str,
+        images: list[bytes],
+        times: list[int],
+    ) -> list[OperationCommand]:
+        """The query first, so that it rides the tick of the frames that came with it.
+
+        Text that equals the standing query only repeats it; none are left when that was all.
+        """
+        commands: list[OperationCommand] = []
+        new = request.query_new or traffic.asks_again
+        if request.text is not None and (new or request.text != self._context.memory_of(session.id).query):
+            commands.append(AskQuery(request.text, f"{operation}.q", repeat_ok=new))
+        traffic.asks_again = request.text is None
+        frames = [
+            FrameInput(data, time, f"{operation}.{i}")
+            for i, (data, time) in enumerate(zip(images, times, strict=True))
+        ]
+        size = self._context.frames_per_append
+        for start in range(0, len(frames), size):
+            unit = InputUnit(frames=tuple(frames[start : start + size]))
+            commands.append(AppendInput(f"{operation}.f{start}", unit))
+        return commands

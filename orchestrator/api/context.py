@@ -1,0 +1,122 @@
+"""Everything that the routes are given by the composition root: plain values, callables, the registry."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fastapi import Request
+
+from orchestrator.api.body import BodyBudget
+from orchestrator.api.idempotency import Idempotency
+from orchestrator.api.images import FetchImage
+from orchestrator.api.metrics import Metrics
+from orchestrator.api.ticks import TickStarts
+from orchestrator.runtime.registry import Registry
+from orchestrator.session.backend import Clock, Ids, SessionConfig
+from orchestrator.wire.errors import Unauthenticated
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLimits:
+    """Bounds of one request; sizes in bytes, times in seconds."""
+
+    body_bytes: int
+    frame_bytes: int
+    frames_per_request: int
+    query_chars: int
+    requests_per_session: int
+    body_s: float
+    request_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """:param ready: a real request was answered lately
+    :param state: ``starting``, ``ready``, ``slow``, ``wedged`` or ``dead``
+    :param reason: one sentence, for people
+    """
+
+    ready: bool
+    state: str
+    reason: str
+
+
+class TextEngine(Protocol):
+    """Plain chat without a session. Both raise ``VigilError``."""
+
+    async def complete(self, body: Mapping[str, Any], tenant: str) -> Mapping[str, Any]: ...
+
+    def stream(self, body: Mapping[str, Any], tenant: str) -> AsyncIterator[bytes]:
+        """Server-sent events as the engine writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryView:
+    """A session's memory as text, oldest first.
+
+    :param query: the standing query
+    :param frames: frames the session has taken
+    :param media_time_ms: capture time of the newest one
+    """
+
+    long_term: tuple[str, ...] = ()
+    summaries: tuple[str, ...] = ()
+    query: str | None = None
+    frames: int = 0
+    media_time_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiContext:
+    """:param model: the served model's name
+    :param period_ms: the model's tick period
+    :param defaults: configuration of a session that asks for nothing else
+    :param personas: known persona names; ``languages``: known languages
+    :param tenant_of: whose API key this is, or ``None``; absent where no keys are configured
+    :param memory_of: the memory of a session by its id
+    """
+
+    version: str
+    model: str
+    created: int
+    context_tokens: int
+    period_ms: int
+    frames_per_append: int
+    defaults: SessionConfig
+    personas: frozenset[str]
+    languages: frozenset[str]
+    limits: ApiLimits
+    registry: Registry
+    clock: Clock
+    ids: Ids
+    ticks: TickStarts
+    bodies: BodyBudget
+    idempotency: Idempotency
+    metrics: Metrics
+    text_engine: TextEngine
+    fetch_image: FetchImage | None
+    tenant_of: Callable[[str], str | None] | None
+    engine_state: Callable[[], EngineState]
+    memory_of: Callable[[str], MemoryView]
+
+
+LOCAL_TENANT = "local"
+
+
+def context_of(request: Request) -> ApiContext:
+    context: ApiContext = request.app.state.vigil
+    return context
+
+
+def tenant_of(request: Request) -> str:
+    """The tenant whose key the request carries; everyone is ``local`` where no keys are configured."""
+    context = context_of(request)
+    if context.tenant_of is None:
+        return LOCAL_TENANT
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    tenant = context.tenant_of(key.strip()) if scheme.lower() == "bearer" and key.strip() else None
+    if tenant is None:
+        raise Unauthenticated("send a valid API key as Authorization: Bearer KEY")
+    return tenant

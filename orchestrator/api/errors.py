@@ -1,0 +1,129 @@
+"""Every refusal and fault in OpenAI's shape: ``{"error": {type, code, message, param?}}``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from orchestrator.wire.errors import (
+    EngineFault,
+    EngineUnavailable,
+    InvalidRequest,
+    NotFound,
+    ResourceExhausted,
+    ServerFault,
+    VigilError,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class MethodNotAllowed(InvalidRequest):
+    default_code = "method_not_allowed"
+    http_status = 405
+
+
+class RequestTimeout(InvalidRequest):
+    """The client took too long to send its request."""
+
+    default_code = "request_timeout"
+    http_status = 408
+    retryable = True
+
+
+class AnswerTimeout(ServerFault):
+    """No answer within the request's deadline. What was sent is kept: it rides the next tick."""
+
+    default_code = "timeout"
+    http_status = 504
+    retryable = True
+
+
+def error_response(error: VigilError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    out = dict(headers or {})
+    if error.retry_after_s is not None:
+        out["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+    elif error.http_status in (429, 503):
+        out["retry-after"] = "1"
+    if error.http_status == 401:
+        out["www-authenticate"] = "Bearer"
+    return JSONResponse({"error": openai_error(error)}, status_code=error.http_status, headers=out)
+
+
+def openai_error(error: VigilError) -> dict[str, Any]:
+    """The ``error`` object; OpenAI's clients expect ``param`` to be there even when it is null."""
+    return {"param": None, **error.body()}
+
+
+_UNAVAILABLE = {"engine_unavailable", "engine_unreachable", "engine_lost", "engine_wedged", "engine_timeout"}
+_CLIENT = {
+    "bad_image",
+    "frame_bad",
+    "frame_too_large",
+    "invalid_image",
+    "context_overflow",
+    "too_many_images",
+}
+
+
+def tick_error(code: str, message: str | None = None) -> VigilError:
+    """The error that an HTTP client is told when the tick that carried its input failed with ``code``."""
+    if code in _UNAVAILABLE:
+        text = message or "the engine can't be reached; the input is kept and rides the next tick"
+        return EngineUnavailable(text, code=code, retry_after_s=1.0)
+    if code in _CLIENT:
+        return InvalidRequest(message or f"the engine or ingress refused a frame ({code})", code=code)
+    if code == "resource_exhausted":
+        return ResourceExhausted(message or "no capacity is free now; try again", retry_after_s=1.0)
+    return EngineFault(
+        message or f"the tick failed ({code}); the input is kept and rides the next tick", code=code
+    )
+
+
+def as_vigil(error: Exception) -> VigilError:
+    """The error itself, or for a bug a typed fault that tells nothing of our insides."""
+    if isinstance(error, VigilError):
+        return error
+    log.error("unexpected_error", exc_info=error)
+    return ServerFault("an internal error; it was logged, a retry may succeed")
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    async def on_vigil(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, VigilError)
+        return error_response(error)
+
+    async def on_http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 404:
+            return error_response(NotFound(f"there is no {request.method} {request.url.path} here"))
+        if error.status_code == 405:
+            refused = MethodNotAllowed(f"{request.url.path} does not take {request.method}")
+            return error_response(refused, error.headers)
+        other = (
+            InvalidRequest(str(error.detail)) if error.status_code < 500 else ServerFault(str(error.detail))
+        )
+        response = error_response(other, error.headers)
+        response.status_code = error.status_code
+        return response
+
+    async def on_validation(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        return error_response(InvalidRequest(f"{where or 'request'}: {first['msg']}", param=where or None))
+
+    async def on_bug(_: Request, error: Exception) -> JSONResponse:
+        return error_response(as_vigil(error))
+
+    app.add_exception_handler(VigilError, on_vigil)
+    app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(RequestValidationError, on_validation)
+    app.add_exception_handler(Exception, on_bug)

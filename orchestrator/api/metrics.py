@@ -1,0 +1,123 @@
+"""Prometheus metrics. Ticks are counted as the backends report them; gauges are read when scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from orchestrator.session.backend import BackendOutput, Delegation, Notice, TickDone
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+_RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
+ENGINE_STATES = ("starting", "ready", "slow", "wedged", "dead")
+
+Gauges = Callable[[], Mapping[str, float | Mapping[str, float]]]
+"""Gauges by name without prefix; a mapping value has one entry per ``state`` label."""
+
+
+class Metrics:
+    """One registry of its own, so that several applications in one process do not mix."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+
+        def counter(name: str, text: str, labels: Iterable[str] = ()) -> Counter:
+            return Counter(f"vigil_{name}", text, tuple(labels), registry=self._registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"vigil_{name}", text, buckets=buckets, registry=self._registry)
+
+        self._ticks = counter("ticks", "decisions, by action and by why it is silent", ("action", "reason"))
+        self._failures = counter("tick_failures", "ticks that ended without an answer", ("code",))
+        self._frames = counter("frames", "frames that rode an answered tick")
+        self._dropped = counter("frames_dropped", "frames that were never shown", ("reason",))
+        self._latency = histogram(
+            "tick_latency_seconds", "newest frame admitted to decision complete", _LATENCIES
+        )
+        self._ttft = histogram("tick_ttft_seconds", "engine request written to first token", _LATENCIES)
+        self._lag = histogram(
+            "tick_lag_seconds", "age of the oldest frame of a tick when it was decided", _LATENCIES
+        )
+        self._prompt = counter("prompt_tokens", "prompt tokens of all decisions")
+        self._cached = counter("cached_tokens", "of these, found in the engine's prefix cache")
+        self._expected = counter("expected_cached_tokens", "of these, promised by the prefix audit")
+        self._completion = counter("completion_tokens", "generated tokens of all decisions")
+        self._reuse = histogram("tick_reuse_ratio", "cached tokens by prompt tokens, per decision", _RATIOS)
+        self._shortfalls = counter("prefix_shortfalls", "decisions with fewer cached tokens than promised")
+        self._bytes = counter("engine_body_bytes", "bytes of request bodies sent to the engine for decisions")
+        self._retries = counter("engine_retries", "requests sent again with all payloads")
+        self._delegations = counter("delegations", "background questions", ("status",))
+        self._notices = counter("notices", "notices to clients", ("code",))
+        self.requests = counter("http_requests", "requests answered", ("route", "status"))
+
+    def observe(self, output: BackendOutput) -> None:
+        """Count one output of a backend."""
+        match output:
+            case TickDone(record=record, error_code=error_code):
+                self._tick(record, error_code)
+            case Delegation(status=status):
+                self._delegations.labels(status).inc()
+            case Notice(code=code):
+                self._notices.labels(code).inc()
+
+    def add_gauges(self, gauges: Gauges) -> None:
+        self._registry.register(_Gauges(gauges))
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def _tick(self, record: Mapping[str, Any], error_code: str | None) -> None:
+        if error_code is not None:
+            self._failures.labels(error_code).inc()
+            return
+        self._ticks.labels(str(record.get("action")), str(record.get("reason") or "")).inc()
+        for name, count in (record.get("dropped") or {}).items():
+            self._dropped.labels(name).inc(count)
+        _add(self._frames, record, "frames")
+        _add(self._bytes, record, "body_bytes")
+        _add(self._retries, record, "retries")
+        for metric, column in ((self._latency, "latency_ms"), (self._ttft, "ttft_ms"), (self._lag, "lag_ms")):
+            if (value := _number(record, column)) is not None:
+                metric.observe(value / 1000)
+        prompt, cached = _number(record, "prompt_tokens"), _number(record, "cached_tokens")
+        _add(self._prompt, record, "prompt_tokens")
+        _add(self._cached, record, "cached_tokens")
+        _add(self._expected, record, "expected_cached_tokens")
+        _add(self._completion, record, "completion_tokens")
+        if prompt and cached is not None:
+            self._reuse.observe(cached / prompt)
+        if record.get("shortfall"):
+            self._shortfalls.inc()
+
+
+class _Gauges(Collector):
+    def __init__(self, gauges: Gauges) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Iterable[Metric]:
+        for name, value in self._gauges().items():
+            if isinstance(value, Mapping):
+                family = GaugeMetricFamily(f"vigil_{name}", name.replace("_", " "), labels=("state",))
+                for state, number in value.items():
+                    family.add_metric((state,), number)
+            else:
+                family = GaugeMetricFamily(f"vigil_{name}", name.replace("_", " "), value=value)
+            yield family
+
+
+def _number(record: Mapping[str, Any], column: str) -> float | None:
+    value = record.get(column)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _add(counter: Counter, record: Mapping[str, Any], column: str) -> None:
+    value = record.get(column)
+    number = len(value) if isinstance(value, list | tuple) else value
+    if isinstance(number, int | float) and number > 0:
+        counter.inc(number)

@@ -1,0 +1,117 @@
+"""``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from orchestrator.api import sse
+from orchestrator.api.body import HeldBody, parse_object
+from orchestrator.api.chat import Answer, Chat
+from orchestrator.api.chat_request import ChatRequest, RequestBounds, parse_chat
+from orchestrator.api.context import ApiContext, context_of, tenant_of
+from orchestrator.api.idempotency import operation_of
+from orchestrator.api.schemas import CHAT, ERRORS
+from orchestrator.api.text_request import text_request
+
+router = APIRouter()
+
+_SSE_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+@router.post("/v1/chat/completions", openapi_extra=CHAT, responses=ERRORS)
+async def chat_completions(request: Request, tenant: Annotated[str, Depends(tenant_of)]) -> Response:
+    """Frames and a query for a session, answered by one decision; or plain text for the engine.
+
+    The newest user message is the input: its images are frames, its text is a query. Name the session with
+    `x-session-id`; without a name one is minted and returned. Text without image and name goes to the engine.
+    """
+    context = context_of(request)
+    held = HeldBody(context.bodies)
+    raw = await held.read(request, context.limits.body_bytes, context.limits.body_s)
+    try:
+        wanted = _parse(context, request, raw)
+        plain = wanted.alias is None and not wanted.frames
+        answer = _plain(context, tenant, wanted) if plain else _decided(request, context, tenant, wanted, raw)
+        response = await answer
+    except BaseException:
+        held.release()
+        raise
+    if isinstance(response, StreamingResponse):
+        response.body_iterator = _releasing(response.body_iterator, held)
+    else:
+        held.release()
+    return response
+
+
+def _parse(context: ApiContext, request: Request, raw: bytes) -> ChatRequest:
+    limits = context.limits
+    bounds = RequestBounds(limits.frames_per_request, limits.query_chars, context.period_ms / 1000)
+    wanted = parse_chat(request.headers, parse_object(raw), bounds)
+    chat_of(request).check_model(wanted.model)
+    return wanted
+
+
+async def _decided(
+    request: Request, context: ApiContext, tenant: str, wanted: ChatRequest, raw: bytes
+) -> Response:
+    chat = chat_of(request)
+    key = request.headers.get("idempotency-key", "").strip()
+    operation = operation_of(tenant, key) if key else context.ids("op")
+    # Without a name the session belongs to the request, so that its retry finds it again.
+    alias = wanted.alias or f"session-{operation.rpartition('_')[2]}"
+    head = chat.new_head()
+    words = sse.Words()
+
+    async def work() -> Answer:
+        return await chat.answer(tenant, alias, wanted, operation, head, words.put if wanted.stream else None)
+
+    async def keyed() -> Answer:
+        # Whoever asks this session with this key asks the same thing, whatever headers came along.
+        return await context.idempotency.run(tenant, key, alias.encode() + b"\n" + raw, work)
+
+    # The work goes on when the client goes away: its input has been taken.
+    task = chat.begin(keyed() if key else work())
+    if not wanted.stream:
+        result = await asyncio.shield(task)
+        return JSONResponse(result.body, headers={"x-session-id": result.alias})
+    await sse.first_sign(words, task)
+    return StreamingResponse(
+        sse.stream(head, words, task),
+        media_type="text/event-stream",
+        headers={"x-session-id": alias, **_SSE_HEADERS},
+    )
+
+
+async def _plain(context: ApiContext, tenant: str, wanted: ChatRequest) -> Response:
+    body = text_request(wanted.body, context.model, context.limits.frame_bytes)
+    if not wanted.stream:
+        reply: Mapping[str, Any] = await context.text_engine.complete(body, tenant)
+        return JSONResponse(reply)
+    events = context.text_engine.stream(body, tenant)
+    # The engine's refusal comes before its first event, so it can still be an error of this request.
+    first = await anext(events)
+    return StreamingResponse(_after(first, events), media_type="text/event-stream", headers=_SSE_HEADERS)
+
+
+async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for event in rest:
+        yield event
+
+
+async def _releasing(events: Any, held: HeldBody) -> AsyncIterator[Any]:
+    try:
+        async for event in events:
+            yield event
+    finally:
+        held.release()
+
+
+def chat_of(request: Request) -> Chat:
+    chat: Chat = request.app.state.chat
+    return chat

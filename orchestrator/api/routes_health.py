@@ -1,0 +1,76 @@
+"""Health, readiness, metrics and the model list."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+
+from orchestrator.api.context import context_of, tenant_of
+from orchestrator.api.errors import error_response
+from orchestrator.api.metrics import CONTENT_TYPE
+from orchestrator.api.schemas import ERRORS
+from orchestrator.wire.errors import EngineUnavailable
+
+router = APIRouter()
+
+
+@router.get("/health")
+async def health(request: Request) -> dict[str, Any]:
+    """This process runs. Says nothing about the engine: see `/ready`."""
+    context = context_of(request)
+    sessions = context.registry.statistics()["open"]
+    return {
+        "status": "ok",
+        "ok": True,
+        "version": context.version,
+        "model": context.model,
+        "sessions": sessions,
+    }
+
+
+@router.get("/ready", responses={503: ERRORS[503]})
+async def ready(request: Request) -> Response:
+    """The engine answered a real request lately, and new sessions are taken."""
+    context = context_of(request)
+    engine = context.engine_state()
+    if context.registry.statistics()["draining"]:
+        return error_response(EngineUnavailable("the server is shutting down", code="shutting_down"))
+    if not engine.ready:
+        return error_response(
+            EngineUnavailable(engine.reason, code=f"engine_{engine.state}", retry_after_s=5.0)
+        )
+    return JSONResponse({"status": "ready", "engine": {"state": engine.state, "reason": engine.reason}})
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Prometheus text format. No session ids, no texts."""
+    return Response(context_of(request).metrics.render(), media_type=CONTENT_TYPE)
+
+
+@router.get("/v1/models", responses={401: ERRORS[401]}, dependencies=[Depends(tenant_of)])
+async def models(request: Request) -> dict[str, Any]:
+    context = context_of(request)
+    entry = {
+        "id": context.model,
+        "object": "model",
+        "created": context.created,
+        "owned_by": "vigil",
+        "max_model_len": context.context_tokens,
+        "chunk_period_ms": context.period_ms,
+        "personas": sorted(context.personas),
+        "languages": sorted(context.languages),
+    }
+    return {"object": "list", "data": [entry]}
+
+
+Tenant = Annotated[str, Depends(tenant_of)]
+
+
+@router.get("/v1/models/{model_id:path}", responses={401: ERRORS[401], 404: ERRORS[404]})
+async def model(request: Request, model_id: str, tenant: Tenant) -> dict[str, Any]:
+    request.app.state.chat.check_model(model_id)
+    entry: dict[str, Any] = (await models(request))["data"][0]
+    return entry

@@ -1,0 +1,89 @@
+"""What can be done to a session besides showing it frames: reset, persona, standing query."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse
+
+from orchestrator.api.body import HeldBody, parse_object
+from orchestrator.api.chat_request import checked_alias, persona_key, session_alias
+from orchestrator.api.context import context_of, tenant_of
+from orchestrator.api.errors import openai_error
+from orchestrator.api.personas import choose_persona
+from orchestrator.api.routes_chat import chat_of
+from orchestrator.api.schemas import ERRORS, PERSONA, QUERY, RESET
+from orchestrator.wire.errors import InvalidRequest, TooLarge
+
+router = APIRouter(responses=ERRORS)
+
+Tenant = Annotated[str, Depends(tenant_of)]
+
+
+async def _body(request: Request, *, empty_ok: bool = False) -> dict[str, Any]:
+    context = context_of(request)
+    held = HeldBody(context.bodies)
+    raw = await held.read(request, context.limits.body_bytes, context.limits.body_s)
+    held.release()
+    return parse_object(raw, empty_ok=empty_ok)
+
+
+@router.post("/reset", openapi_extra=RESET, include_in_schema=False)
+@router.post("/v1/streaming/reset", openapi_extra=RESET)
+async def reset(request: Request, tenant: Tenant) -> dict[str, Any]:
+    """End a session; its id is free at once. `removed` says whether there was one."""
+    alias = session_alias(request.headers, await _body(request, empty_ok=True))
+    removed = alias is not None and await context_of(request).registry.reset(tenant, alias)
+    return {"status": "reset", "ok": True, "session_id": alias, "removed": removed}
+
+
+@router.post("/v1/streaming/persona", openapi_extra=PERSONA)
+async def persona(request: Request, tenant: Tenant) -> JSONResponse:
+    """Set the persona of a session; it takes effect at the next early window handover."""
+    context, chat = context_of(request), chat_of(request)
+    body = await _body(request)
+    alias = session_alias(request.headers, body)
+    key = persona_key(request.headers, body)
+    if key is None:
+        raise InvalidRequest("name the persona", param="persona")
+    try:
+        choice = choose_persona(key, context.personas, context.languages)
+    except InvalidRequest as error:
+        refusal = {"status": "unknown_persona", "persona": key, "error": openai_error(error)}
+        return JSONResponse(refusal, status_code=error.http_status)
+    if alias is None:
+        raise InvalidRequest(
+            "name the session with x-session-id or session_id", code="session_id_required", param="session_id"
+        )
+    session = await chat.open(tenant, alias, choice)
+    await chat.set_persona(session, choice)
+    return JSONResponse({"status": "ok", "ok": True, "persona": choice.persona, "session_id": alias})
+
+
+@router.put("/v1/sessions/{session_id}/query", openapi_extra=QUERY)
+async def set_query(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+    """Set or replace the standing query. The same text again changes nothing, unless `x-query-new: 1`."""
+    context, chat = context_of(request), chat_of(request)
+    alias = checked_alias(session_id, "session_id")
+    text = (await _body(request)).get("text")
+    if not isinstance(text, str) or not (text := text.replace("\x00", "").strip()):
+        raise InvalidRequest('send the query as {"text": "..."}', param="text")
+    if len(text) > context.limits.query_chars:
+        raise TooLarge(
+            f"a query has at most {context.limits.query_chars} characters",
+            code="query_too_long",
+            param="text",
+        )
+    session = await chat.open(tenant, alias, choose_persona(None, context.personas, context.languages))
+    await chat.ask(session, text, new=request.headers.get("x-query-new", "") == "1")
+    return {"status": "ok", "session_id": alias, "query": text}
+
+
+@router.delete("/v1/sessions/{session_id}/query")
+async def clear_query(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+    """Clear the standing query."""
+    chat = chat_of(request)
+    alias = checked_alias(session_id, "session_id")
+    await chat.clear(chat.existing(tenant, alias))
+    return {"status": "ok", "session_id": alias, "query": None}

@@ -1,0 +1,56 @@
+"""The HTTP application: routes, error handlers, and counting of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator.api import routes_chat, routes_health, routes_sessions
+from orchestrator.api.chat import Chat
+from orchestrator.api.context import ApiContext
+from orchestrator.api.errors import install_error_handlers
+from orchestrator.api.metrics import Metrics
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
+def make_api(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI:
+    app = FastAPI(
+        title="Vigil",
+        version=context.version,
+        summary="Sessions with a real-time interaction model: frames in, decisions out.",
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.vigil = context
+    app.state.chat = Chat(context)
+    install_error_handlers(app)
+    for routes in (routes_health, routes_chat, routes_sessions):
+        app.include_router(routes.router)
+    app.add_middleware(CountRequests, metrics=context.metrics)
+    return app
+
+
+class CountRequests:
+    """Counts answers by route template, never by path: paths hold ids."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def counting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = scope.get("route")
+                template = getattr(route, "path", "unknown")
+                self._metrics.requests.labels(template, str(message["status"])).inc()
+            await send(message)
+
+        await self._app(scope, receive, counting)
