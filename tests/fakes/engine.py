@@ -286,7 +286,9 @@ class FakeEngine:
         if fault.hang or delay:
             await self._pause(None if fault.hang else delay, receive)
         generation = self._generate(seen, body, prompt)
-        self._account(seen, generation, prompt, body.get("cache_salt"))
+        # The last generated token was sampled but never computed.
+        self.kv.keep(self.kv.chain(prompt.tokens + generation.tokens[:-WIDTH], body.get("cache_salt"), chain))
+        self._account(seen, generation)
         out = Output(self.model, self.tokenizer, body, prompt, generation)
         if body.get("stream"):
             await self._stream(seen, fault, out, receive, send)
@@ -295,10 +297,7 @@ class FakeEngine:
             seen.first_token_at = self._now()
             await reply_json(send, 200, out.whole(self._usage(seen, fault)))
 
-    def _account(self, seen: Seen, generation: Generation, prompt: Prompt, salt: str | None) -> None:
-        # The last generated token was sampled but never computed.
-        computed = prompt.tokens + generation.tokens[:-WIDTH]
-        self.kv.keep(self.kv.chain(computed, salt))
+    def _account(self, seen: Seen, generation: Generation) -> None:
         seen.completion_tokens = len(generation.tokens) // WIDTH
         seen.text = generation.text
         if seen.kind == "decide":

@@ -122,12 +122,12 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._held)
 
-    def chain(self, tokens: bytes, salt: str | None) -> list[int]:
-        """Hashes of the full blocks of ``tokens``."""
+    def chain(self, tokens: bytes, salt: str | None, begun: Sequence[int] = ()) -> list[int]:
+        """Hashes of the full blocks of ``tokens``; ``begun``: those of its first blocks, if known."""
         size = self.block * WIDTH
-        link = hash(salt)
-        out = []
-        for at in range(0, len(tokens) - size + 1, size):
+        out = list(begun)
+        link = out[-1] if out else hash(salt)
+        for at in range(len(out) * size, len(tokens) - size + 1, size):
             link = hash((link, tokens[at : at + size]))
             out.append(link)
         return out
