@@ -99,7 +99,7 @@ async def test_a_refusal_ends_the_run_with_what_the_server_said():
 
 async def test_a_model_that_is_not_served_is_named_with_those_that_are():
     async with FakeServer() as server:
-        with pytest.raises(ReplayError, match="does not serve other.*scripted") as caught:
+        with pytest.raises(ReplayError, match=r"does not serve other.*scripted") as caught:
             await run(drive_of(server.url, model="other"), [0])
     assert caught.value.exit_code is Exit.MODEL_MISSING
 
