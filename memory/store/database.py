@@ -10,23 +10,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import asyncpg
-from sqlalchemy import Connection, Table, event, func, insert, inspect, select, text
+from sqlalchemy import Connection, Engine, Table, create_engine, event, func, insert, inspect, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from memory.store.errors import SchemaTooNew, StoreError
 from memory.store.schema import SCHEMA_VERSION
 
-_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
+_DRIVERS = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}
+_READERS = 4
 FRAMES_LOCK = "frames"
 """Held shared while frames are recorded, exclusively while frames are removed."""
 
@@ -34,25 +34,33 @@ _SCHEMA_LOCK = "schema"
 _BUSY_TIMEOUT_MS = 5000
 
 
+Result = TypeVar("Result")
+
+
 class Refused(Exception):
     """A constraint said no (duplicate or dangling key); the caller knows what it means."""
 
 
 class Database:
-    """An engine and its rules. ``read`` and ``write`` give one transaction each.
+    """An engine and its rules. ``read`` and ``write`` run one function in one transaction, in a thread.
+
+    A transaction is one hop to a thread and back, whatever it executes: with a driver that hops for every
+    statement a hundred sessions would spend most of a core on it. One thread writes, so writers of this
+    process queue up here instead of polling SQLite's lock.
 
     On SQLite (WAL, ``synchronous=NORMAL``) a commit survives the death of the process, not of the
-    machine; on PostgreSQL both. Writers of this process queue up here instead of polling SQLite's lock.
+    machine; on PostgreSQL both.
 
     :param timeout_s: deadline of one transaction
     """
 
-    def __init__(self, engine: AsyncEngine, timeout_s: float) -> None:
+    def __init__(self, engine: Engine, timeout_s: float) -> None:
         self._engine = engine
         self._writing = engine.execution_options(begin="BEGIN IMMEDIATE")
         self._timeout_s = timeout_s
-        self.is_sqlite = engine.dialect.name == "sqlite"
-        self._turn = asyncio.Lock()
+        self._is_sqlite = engine.dialect.name == "sqlite"
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-read")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-write")
         self._closed = False
 
     @classmethod
@@ -62,78 +70,81 @@ class Database:
         :param url: ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``postgresql://user@host/name``
         :raises StoreError: unreachable, unsupported, or (``SchemaTooNew``) written by a newer Vigil
         """
-        parsed = _with_driver(url)
-        if parsed.get_backend_name() == "sqlite":
-            engine = create_async_engine(parsed)
-            _configure_sqlite(engine)
-        else:
-            # pre-ping: after a restart of the server the next transaction finds a fresh connection.
-            engine = create_async_engine(parsed, pool_pre_ping=True, connect_args={"timeout": timeout_s})
-        database = cls(engine, timeout_s)
+        database = cls(_engine(url, timeout_s), timeout_s)
         try:
-            await database._migrate()
+            await database.write(_migrate, exclusive=_SCHEMA_LOCK)
         except BaseException:
-            await engine.dispose()
+            await database.close()
             raise
         return database
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
         """``INSERT`` of the database at hand, with its ``ON CONFLICT`` clauses."""
-        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
+        return sqlite.insert(table) if self._is_sqlite else postgresql.insert(table)
 
     async def close(self) -> None:
-        """Drop every connection; later transactions are refused."""
+        """Finish what runs and drop every connection; later transactions are refused."""
         self._closed = True
-        await self._engine.dispose()
+        await asyncio.to_thread(self._writer.shutdown)
+        await asyncio.to_thread(self._readers.shutdown)
+        await asyncio.to_thread(self._engine.dispose)
 
-    @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that only reads. Raises ``StoreError``."""
-        self._raise_if_closed()
-        with _typed_errors():
-            async with asyncio.timeout(self._timeout_s), self._engine.begin() as connection:
-                yield connection
+    async def read(self, work: Callable[[Connection], Result]) -> Result:
+        """Run ``work`` in a transaction that only reads. Raises ``StoreError``."""
 
-    @asynccontextmanager
+        def transaction() -> Result:
+            with self._engine.begin() as connection:
+                return work(connection)
+
+        return await self._run(self._readers, transaction)
+
     async def write(
-        self, *, exclusive: str | None = None, shared: str | None = None
-    ) -> AsyncIterator[AsyncConnection]:
-        """A transaction that writes; committed when the block ends, rolled back when it raises.
+        self,
+        work: Callable[[Connection], Result],
+        *,
+        exclusive: str | None = None,
+        shared: str | None = None,
+    ) -> Result:
+        """Run ``work`` in a transaction that writes: committed when it returns, rolled back when it raises.
 
         :param exclusive: a lock that excludes every ``shared`` and ``exclusive`` holder of that name
         :param shared: a lock held together with other ``shared`` holders
-        :raises StoreError: not committed, or not known to be
+        :raises StoreError: not committed, or (deadline) not known to be
         :raises Refused: a constraint was violated; nothing was written
         """
-        self._raise_if_closed()
-        with _typed_errors():
-            async with (
-                asyncio.timeout(self._timeout_s),
-                self._turn if self.is_sqlite else nullcontext(),
-                self._writing.begin() as connection,
-            ):
-                if not self.is_sqlite:  # SQLite has one writer at a time: every lock is held already
-                    await _lock(connection, exclusive, shared)
-                yield connection
 
-    def _raise_if_closed(self) -> None:
+        def transaction() -> Result:
+            with self._writing.begin() as connection:
+                if not self._is_sqlite:  # SQLite has one writer at a time: every lock is held already
+                    _lock(connection, exclusive, shared)
+                return work(connection)
+
+        return await self._run(self._writer, transaction)
+
+    async def _run(self, threads: ThreadPoolExecutor, transaction: Callable[[], Result]) -> Result:
         if self._closed:
             raise StoreError("the store is closed")
+        with _typed_errors():
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.get_running_loop().run_in_executor(threads, transaction)
 
-    async def _migrate(self) -> None:
-        steps = _migrations()
-        async with self.write(exclusive=_SCHEMA_LOCK) as connection:
-            if not await connection.run_sync(_has_version_table):
-                await connection.run_sync(SCHEMA_VERSION.create)
-            version = await connection.scalar(select(func.max(SCHEMA_VERSION.c.version))) or 0
-            if version > len(steps):
-                raise SchemaTooNew(
-                    f"the database has schema {version}, this Vigil knows {len(steps)}: update it"
-                )
-            for number, statements in enumerate(steps[version:], start=version + 1):
-                for statement in statements:
-                    await connection.execute(text(statement))
-                await connection.execute(insert(SCHEMA_VERSION).values(version=number))
+
+def _engine(url: str, timeout_s: float) -> Engine:
+    parsed = _with_driver(url)
+    if parsed.get_backend_name() == "sqlite":
+        engine = create_engine(parsed)
+        _configure_sqlite(engine)
+        return engine
+    milliseconds = int(timeout_s * 1000)
+    return create_engine(
+        parsed,
+        pool_pre_ping=True,  # after a restart of the server the next transaction finds a fresh connection
+        connect_args={
+            "connect_timeout": max(1, int(timeout_s)),
+            "tcp_user_timeout": milliseconds,
+            "options": f"-c statement_timeout={milliseconds}",
+        },
+    )
 
 
 def _with_driver(url: str) -> URL:
@@ -152,8 +163,8 @@ def _with_driver(url: str) -> URL:
     return parsed
 
 
-def _configure_sqlite(engine: AsyncEngine) -> None:
-    @event.listens_for(engine.sync_engine, "connect")
+def _configure_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
     def _connect(dbapi_connection: Any, _record: Any) -> None:
         # The driver must not begin transactions on its own: "begin" below chooses the kind.
         dbapi_connection.isolation_level = None
@@ -168,7 +179,7 @@ def _configure_sqlite(engine: AsyncEngine) -> None:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
-    @event.listens_for(engine.sync_engine, "begin")
+    @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
@@ -179,23 +190,16 @@ def _typed_errors() -> Iterator[None]:
         yield
     except IntegrityError as error:
         raise Refused(str(error.orig)) from error
-    except (
-        SQLAlchemyError,
-        sqlite3.Error,
-        asyncpg.PostgresError,
-        asyncpg.InterfaceError,
-        OSError,
-        TimeoutError,
-    ) as error:
+    except (SQLAlchemyError, sqlite3.Error, OSError, TimeoutError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StoreError(f"the store did not do it: {reason}") from error
 
 
-async def _lock(connection: AsyncConnection, exclusive: str | None, shared: str | None) -> None:
+def _lock(connection: Connection, exclusive: str | None, shared: str | None) -> None:
     if exclusive is not None:
-        await connection.execute(select(func.pg_advisory_xact_lock(_lock_key(exclusive))))
+        connection.execute(select(func.pg_advisory_xact_lock(_lock_key(exclusive))))
     if shared is not None:
-        await connection.execute(select(func.pg_advisory_xact_lock_shared(_lock_key(shared))))
+        connection.execute(select(func.pg_advisory_xact_lock_shared(_lock_key(shared))))
 
 
 def _lock_key(name: str) -> int:
@@ -203,8 +207,17 @@ def _lock_key(name: str) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def _has_version_table(connection: Connection) -> bool:
-    return bool(inspect(connection).has_table(SCHEMA_VERSION.name))
+def _migrate(connection: Connection) -> None:
+    steps = _migrations()
+    if not inspect(connection).has_table(SCHEMA_VERSION.name):
+        SCHEMA_VERSION.create(connection)
+    version = connection.scalar(select(func.max(SCHEMA_VERSION.c.version))) or 0
+    if version > len(steps):
+        raise SchemaTooNew(f"the database has schema {version}, this Vigil knows {len(steps)}: update it")
+    for number, statements in enumerate(steps[version:], start=version + 1):
+        for statement in statements:
+            connection.execute(text(statement))
+        connection.execute(insert(SCHEMA_VERSION).values(version=number))
 
 
 def _migrations() -> list[list[str]]:

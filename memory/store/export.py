@@ -18,10 +18,11 @@ import asyncio
 import hashlib
 import tarfile
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
-from sqlalchemy import select
+from sqlalchemy import Connection, Select, select
 
 from memory.store.database import Database
 from memory.store.files import FrameFiles
@@ -89,13 +90,15 @@ async def _frame_pages(database: Database, session: str) -> AsyncIterator[list[d
             .order_by(FRAME_REFS.c.uuid)
             .limit(_FRAMES_A_PAGE)
         )
-        async with database.read() as connection:
-            rows = (await connection.execute(query)).all()
-        records = [{"uuid": row.uuid, "size": row.size, "file": row.file} for row in rows]
+        records = await database.read(partial(_fetch, query))
         if not records:
             return
         yield records
         after = records[-1]["uuid"]
+
+
+def _fetch(query: Select[Any], connection: Connection) -> list[dict[str, Any]]:
+    return [{"uuid": row.uuid, "size": row.size, "file": row.file} for row in connection.execute(query)]
 
 
 def _member(name: str, data: bytes, modified_s: int) -> bytes:

@@ -57,9 +57,9 @@ class FrameFiles:
         except FileNotFoundError:
             raise KeyError(name) from None
 
-    async def remove(self, names: Iterable[str]) -> None:
-        """Remove files; those that are not there are no error."""
-        await self._run(_unlink, [self._path(name) for name in names])
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files, in the caller's thread; those that are not there are no error."""
+        _unlink([self._path(name) for name in names])
 
     async def scan(self, folder: int, older_than_ms: int) -> tuple[list[str], list[Path]]:
         """Frames and left-over temporary files last written before ``older_than_ms`` (Unix time).
@@ -97,10 +97,10 @@ class FrameFiles:
         if path.exists():
             return
         folder = path.parent
-        if not folder.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            _sync_folder(folder.parent)
-            _sync_folder(self._folder)
+        for new in (folder.parent, folder):
+            if not new.exists():
+                new.mkdir(exist_ok=True)
+                _sync_folder(new.parent)
         temporary = folder / f"{name}.{os.getpid()}.{next(self._numbers)}.tmp"
         try:
             with temporary.open("xb") as file:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
 import orjson
-from sqlalchemy import select
+from sqlalchemy import Connection, RowMapping, Select, select
 
 from memory.store.base import Entry
 from memory.store.database import Database
@@ -126,8 +127,7 @@ class DurableLog:
                 .order_by(FACTS.c.seq)
                 .limit(size)
             )
-            async with self._database.read() as connection:
-                rows = (await connection.execute(query)).mappings().all()
+            rows = await self._database.read(partial(_fetch, query))
             if not rows:
                 return
             yield [_entry(row) for row in rows]
@@ -189,6 +189,10 @@ class DurableLog:
     def _raise_if_failed(self) -> None:
         if self._error is not None:
             raise type(self._error)(self._error.message) from self._error
+
+
+def _fetch(query: Select[Any], connection: Connection) -> Sequence[RowMapping]:
+    return connection.execute(query).mappings().all()
 
 
 def _entry(row: Mapping[Any, Any]) -> Entry:

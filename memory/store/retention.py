@@ -8,18 +8,21 @@ a frame that some session records at the same time is never lost (see ``SessionF
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select, update
 
 from memory.store.database import FRAMES_LOCK, Database
 from memory.store.errors import SessionGone
 from memory.store.files import FrameFiles
 from memory.store.schema import FACTS, FRAME_REFS, FRAMES, SESSIONS
 from memory.store.transient import TransientFrames
+
+Removed = TypeVar("Removed")
 
 _FRAMES_A_SLICE = 200
 _FACTS_A_SLICE = 2000
@@ -68,89 +71,33 @@ class Retention:
         mark = mark.values(deleted_ms=func.coalesce(SESSIONS.c.deleted_ms, now_ms)).returning(
             SESSIONS.c.tenant
         )
-        async with self._database.write() as connection:
-            tenant = await connection.scalar(mark)
+        tenant = await self._database.write(lambda connection: connection.scalar(mark))
         if tenant is None:
             raise SessionGone(f"there is no session {session}")
-        while await self._delete_facts(session):
+        while await self._database.write(partial(_delete_facts, session)):
             pass
-        while await self._delete_frames(session, tenant):
-            pass
+        while (removed := await self._remove(partial(self._delete_frames, session, tenant))) is not None:
+            self._forget(removed)
 
     async def sweep(self, now_ms: int, keep: Collection[str]) -> Swept:
         """Remove what has outlived its retention; ``keep`` names sessions that are in use."""
         sessions = 0
-        for session in await self._outlived(now_ms):
+        for session in await self._database.read(partial(_outlived, now_ms)):
             if session not in keep:
                 with suppress(SessionGone):  # someone else was faster
                     await self.delete(session, now_ms)
                     sessions += 1
         frames = 0
-        while expired := await self._expire_frames(now_ms):
-            frames += expired
+        while expired := await self._remove(partial(self._expire_frames, now_ms)):
+            self._forget(expired)
+            frames += len(expired)
         return Swept(sessions, frames, await self._remove_orphans(now_ms))
 
     async def remove_unrecorded(self, files: Sequence[str]) -> int:
         """Remove those files that no record names; returns how many."""
-        async with self._database.write(exclusive=FRAMES_LOCK) as connection:
-            recorded = set(await connection.scalars(select(FRAMES.c.file).where(FRAMES.c.file.in_(files))))
-            return await self._remove_files([file for file in files if file not in recorded])
-
-    async def _outlived(self, now_ms: int) -> Sequence[str]:
-        last_fact = (
-            select(FACTS.c.at_ms)
-            .where(FACTS.c.session == SESSIONS.c.id)
-            .order_by(FACTS.c.seq.desc())
-            .limit(1)
-            .scalar_subquery()
-        )
-        last_sign = func.coalesce(last_fact, SESSIONS.c.created_ms)
-        resumable = func.coalesce(SESSIONS.c.resume_until_ms, 0)
-        outlived = and_(last_sign + SESSIONS.c.retention_ms <= now_ms, resumable <= now_ms)
-        query = select(SESSIONS.c.id).where(or_(SESSIONS.c.deleted_ms.is_not(None), outlived))
-        async with self._database.read() as connection:
-            return (await connection.scalars(query.limit(_SESSIONS_A_SWEEP))).all()
-
-    async def _delete_facts(self, session: str) -> bool:
-        """One slice; False when none is left."""
-        first = select(func.min(FACTS.c.seq)).where(FACTS.c.session == session).scalar_subquery()
-        slice_ = delete(FACTS).where(FACTS.c.session == session, FACTS.c.seq < first + _FACTS_A_SLICE)
-        async with self._database.write() as connection:
-            return bool((await connection.execute(slice_)).rowcount)
-
-    async def _delete_frames(self, session: str, tenant: str) -> bool:
-        """One slice of references and of the frames they were the last to hold; then the session's row."""
-        async with self._database.write(exclusive=FRAMES_LOCK) as connection:
-            refs = select(FRAME_REFS.c.uuid).where(FRAME_REFS.c.session == session).limit(_FRAMES_A_SLICE)
-            uuids = (await connection.scalars(refs)).all()
-            if not uuids:
-                await connection.execute(delete(SESSIONS).where(SESSIONS.c.id == session))
-                return False
-            await connection.execute(
-                delete(FRAME_REFS).where(FRAME_REFS.c.session == session, FRAME_REFS.c.uuid.in_(uuids))
-            )
-            held = exists().where(FRAME_REFS.c.tenant == FRAMES.c.tenant, FRAME_REFS.c.uuid == FRAMES.c.uuid)
-            await self._drop(connection, tenant, uuids, ~held)
-            return True
-
-    async def _expire_frames(self, now_ms: int) -> int:
-        """One slice, of one tenant; 0 when nothing has expired."""
-        expired = FRAMES.c.expires_ms <= now_ms
-        async with self._database.read() as connection:
-            tenant = await connection.scalar(select(FRAMES.c.tenant).where(expired).limit(1))
-        if tenant is None:
-            return 0
-        async with self._database.write(exclusive=FRAMES_LOCK) as connection:
-            query = select(FRAMES.c.uuid).where(FRAMES.c.tenant == tenant, expired).limit(_FRAMES_A_SLICE)
-            uuids = (await connection.scalars(query)).all()
-            await self._drop(connection, tenant, uuids, expired)
-            return len(uuids)
-
-    async def _drop(
-        self, connection: AsyncConnection, tenant: str, uuids: Sequence[str], condition: ColumnElement[bool]
-    ) -> None:
-        statement = delete(FRAMES).where(FRAMES.c.tenant == tenant, FRAMES.c.uuid.in_(uuids), condition)
-        await self._remove_files((await connection.scalars(statement.returning(FRAMES.c.file))).all())
+        removed = await self._remove(partial(self._unrecorded, files))
+        self._forget(removed)
+        return len(removed)
 
     async def _remove_orphans(self, now_ms: int) -> int:
         removed = 0
@@ -162,8 +109,57 @@ class Retention:
                 removed += await self.remove_unrecorded(frames[start : start + _FRAMES_A_SLICE])
         return removed
 
-    async def _remove_files(self, files: Sequence[str]) -> int:
+    async def _remove(self, work: Callable[[Connection], Removed]) -> Removed:
+        return await self._database.write(work, exclusive=FRAMES_LOCK)
+
+    def _forget(self, files: Iterable[str]) -> None:
         for file in files:
             self._cache.forget(file)
-        await self._files.remove(files)
-        return len(files)
+
+    # --- one transaction each, in the writer's thread; they return the files they removed --------------
+
+    def _delete_frames(self, session: str, tenant: str, connection: Connection) -> Sequence[str] | None:
+        """One slice of references and the frames they were the last to hold; then the session: ``None``."""
+        refs = select(FRAME_REFS.c.uuid).where(FRAME_REFS.c.session == session).limit(_FRAMES_A_SLICE)
+        uuids = connection.scalars(refs).all()
+        if not uuids:
+            connection.execute(delete(SESSIONS).where(SESSIONS.c.id == session))
+            return None
+        connection.execute(
+            delete(FRAME_REFS).where(FRAME_REFS.c.session == session, FRAME_REFS.c.uuid.in_(uuids))
+        )
+        held = exists().where(FRAME_REFS.c.tenant == FRAMES.c.tenant, FRAME_REFS.c.uuid == FRAMES.c.uuid)
+        return self._drop(connection, FRAMES.c.tenant == tenant, FRAMES.c.uuid.in_(uuids), ~held)
+
+    def _expire_frames(self, now_ms: int, connection: Connection) -> Sequence[str]:
+        """One slice of frames whose time is over, with all references to them."""
+        query = select(FRAMES.c.file).where(FRAMES.c.expires_ms <= now_ms).limit(_FRAMES_A_SLICE)
+        return self._drop(connection, FRAMES.c.file.in_(connection.scalars(query).all()))
+
+    def _unrecorded(self, files: Sequence[str], connection: Connection) -> Sequence[str]:
+        recorded = set(connection.scalars(select(FRAMES.c.file).where(FRAMES.c.file.in_(files))))
+        removed = [file for file in files if file not in recorded]
+        self._files.remove(removed)
+        return removed
+
+    def _drop(self, connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[str]:
+        removed = connection.scalars(delete(FRAMES).where(*conditions).returning(FRAMES.c.file)).all()
+        self._files.remove(removed)
+        return removed
+
+
+def _delete_facts(session: str, connection: Connection) -> int:
+    """One slice; 0 when none is left."""
+    first = select(func.min(FACTS.c.seq)).where(FACTS.c.session == session).scalar_subquery()
+    slice_ = delete(FACTS).where(FACTS.c.session == session, FACTS.c.seq < first + _FACTS_A_SLICE)
+    return connection.execute(slice_).rowcount
+
+
+def _outlived(now_ms: int, connection: Connection) -> Sequence[str]:
+    last_fact = select(FACTS.c.at_ms).where(FACTS.c.session == SESSIONS.c.id)
+    last_fact = last_fact.order_by(FACTS.c.seq.desc()).limit(1)
+    last_sign = func.coalesce(last_fact.scalar_subquery(), SESSIONS.c.created_ms)
+    resumable = func.coalesce(SESSIONS.c.resume_until_ms, 0)
+    outlived = and_(last_sign + SESSIONS.c.retention_ms <= now_ms, resumable <= now_ms)
+    query = select(SESSIONS.c.id).where(or_(SESSIONS.c.deleted_ms.is_not(None), outlived))
+    return connection.scalars(query.limit(_SESSIONS_A_SWEEP)).all()

@@ -102,9 +102,7 @@ class DurableSession:
         change = change.values(
             resume_token_hash=token_hash, attachment_generation=generation, resume_until_ms=resume_until_ms
         )
-        async with self._database.write() as connection:
-            done = (await connection.execute(change)).rowcount
-        if not done:
+        if not await self._database.write(lambda connection: connection.execute(change).rowcount):
             newest = (await self.info()).attachment_generation
             raise LogConflict(f"session {self.id} has attachment {newest}: attachment {generation} came late")
 
@@ -115,8 +113,8 @@ class DurableSession:
         number is ever given twice.
         """
         change = self._update().values(event_seq_ceiling=SESSIONS.c.event_seq_ceiling + EVENT_SEQ_STEP)
-        async with self._database.write() as connection:
-            ceiling = await connection.scalar(change.returning(SESSIONS.c.event_seq_ceiling))
+        change_and_tell = change.returning(SESSIONS.c.event_seq_ceiling)
+        ceiling = await self._database.write(lambda connection: connection.scalar(change_and_tell))
         if ceiling is None:
             raise self._gone()
         return int(ceiling)
@@ -125,9 +123,7 @@ class DurableSession:
         """Record that the live session is over. Memory stays for its retention; the alias is free again."""
         await self.log.flush()
         change = self._update().values(closed_ms=func.coalesce(SESSIONS.c.closed_ms, self._now_ms()))
-        async with self._database.write() as connection:
-            done = (await connection.execute(change)).rowcount
-        if not done:
+        if not await self._database.write(lambda connection: connection.execute(change).rowcount):
             raise self._gone()
 
     async def save_snapshot(self, name: str, seq: int, data: Mapping[str, Any]) -> None:
@@ -140,8 +136,7 @@ class DurableSession:
             set_={"seq": insert.excluded.seq, "data": insert.excluded.data},
         )
         try:
-            async with self._database.write() as connection:
-                await connection.execute(upsert)
+            await self._database.write(lambda connection: connection.execute(upsert).rowcount)
         except Refused:
             raise self._gone() from None
 
@@ -149,8 +144,7 @@ class DurableSession:
         """The newest snapshot of that name."""
         query = select(SNAPSHOTS.c.seq, SNAPSHOTS.c.data)
         query = query.where(SNAPSHOTS.c.session == self.id, SNAPSHOTS.c.name == name)
-        async with self._database.read() as connection:
-            row = (await connection.execute(query)).one_or_none()
+        row = await self._database.read(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else Snapshot(row.seq, orjson.loads(row.data))
 
     async def release(self) -> None:
@@ -184,10 +178,14 @@ def select_info() -> Select[Any]:
 
 async def load_info(database: Database, session: str) -> SessionInfo:
     """One session's record. Raises ``SessionGone``."""
-    async with database.read() as connection:
-        row = (
-            (await connection.execute(select_info().where(SESSIONS.c.id == session))).mappings().one_or_none()
-        )
-    if row is None:
+    found = await load_infos(database, select_info().where(SESSIONS.c.id == session))
+    if not found:
         raise SessionGone(f"there is no session {session}")
-    return SessionInfo(**row)
+    return found[0]
+
+
+async def load_infos(database: Database, query: Select[Any]) -> list[SessionInfo]:
+    """The records of a query made from ``select_info``."""
+    return await database.read(
+        lambda connection: [SessionInfo(**row) for row in connection.execute(query).mappings()]
+    )

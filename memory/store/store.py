@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import insert, select, tuple_
+from sqlalchemy import Connection, insert, select, tuple_
 
 from memory.store.database import Database, Refused
 from memory.store.errors import SessionExists, SessionGone
@@ -21,7 +21,7 @@ from memory.store.frames import SessionFrames
 from memory.store.log import DurableLog
 from memory.store.retention import Retention, Swept
 from memory.store.schema import SESSIONS, TENANT_KEYS
-from memory.store.session import DurableSession, SessionInfo, load_info, select_info
+from memory.store.session import DurableSession, SessionInfo, load_info, load_infos, select_info
 from memory.store.transient import TransientFrames
 from memory.store.writer import GroupWriter
 
@@ -131,8 +131,8 @@ class Store:
             "event_seq_ceiling": 0,
         }
         try:
-            async with self._database.write() as connection:
-                await connection.execute(insert(SESSIONS).values(row))
+            new = insert(SESSIONS).values(row)
+            await self._database.write(lambda connection: connection.execute(new).rowcount)
         except Refused:
             raise SessionExists(f"session {session_id} (alias {alias}) exists already") from None
         return await self.session(session_id)
@@ -157,9 +157,8 @@ class Store:
         query = select_info().where(
             SESSIONS.c.tenant == tenant, SESSIONS.c.alias == alias, SESSIONS.c.closed_ms.is_(None)
         )
-        async with self._database.read() as connection:
-            row = (await connection.execute(query)).mappings().one_or_none()
-        return None if row is None else SessionInfo(**row)
+        found = await load_infos(self._database, query)
+        return found[0] if found else None
 
     async def sessions(self, tenant: str, limit: int = 50, after: str | None = None) -> list[SessionInfo]:
         """A tenant's sessions, newest first.
@@ -172,8 +171,7 @@ class Store:
             last = await load_info(self._database, after)
             query = query.where(age < (last.created_ms, last.id))
         query = query.order_by(SESSIONS.c.created_ms.desc(), SESSIONS.c.id.desc()).limit(limit)
-        async with self._database.read() as connection:
-            return [SessionInfo(**row) for row in (await connection.execute(query)).mappings()]
+        return await load_infos(self._database, query)
 
     async def export(self, session_id: str) -> AsyncIterator[bytes]:
         """The session as a tar, in pieces (format: ``memory.store.export``). Raises ``SessionGone``."""
@@ -209,13 +207,15 @@ class Store:
             "salt_key": secrets.token_hex(32),
             "created_ms": self._now_ms(),
         }
+        keep_old = self._database.insert(TENANT_KEYS).values(fresh).on_conflict_do_nothing()
         query = select(TENANT_KEYS.c.frame_key, TENANT_KEYS.c.salt_key).where(TENANT_KEYS.c.tenant == tenant)
-        async with self._database.write() as connection:
-            await connection.execute(
-                self._database.insert(TENANT_KEYS).values(fresh).on_conflict_do_nothing()
-            )
-            row = (await connection.execute(query)).one()
-        return TenantKeys(bytes.fromhex(row.frame_key), bytes.fromhex(row.salt_key))
+
+        def work(connection: Connection) -> TenantKeys:
+            connection.execute(keep_old)
+            row = connection.execute(query).one()
+            return TenantKeys(bytes.fromhex(row.frame_key), bytes.fromhex(row.salt_key))
+
+        return await self._database.write(work)
 
     def statistics(self) -> dict[str, Any]:
         """``open`` sessions, the ``writer``'s and the frame ``cache``'s figures."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import case, exists, insert, or_, select
+from sqlalchemy import Connection, case, exists, insert, or_, select
 
 from memory.store.database import FRAMES_LOCK, Database, Refused
 from memory.store.errors import LogConflict, SessionGone, StoreError
@@ -173,12 +173,15 @@ class GroupWriter:
         frames = sorted(
             (frame for part in parts for frame in part.frames), key=lambda frame: (frame.tenant, frame.uuid)
         )
-        async with self._database.write(shared=FRAMES_LOCK if frames else None) as connection:
+
+        def work(connection: Connection) -> None:
             if frames:
-                await connection.execute(self._upsert_frame, [_frame_row(frame) for frame in frames])
-                await connection.execute(self._upsert_ref, [_ref_row(frame) for frame in frames])
+                connection.execute(self._upsert_frame, [_frame_row(frame) for frame in frames])
+                connection.execute(self._upsert_ref, [_ref_row(frame) for frame in frames])
             if facts:
-                await connection.execute(insert(FACTS), facts)
+                connection.execute(insert(FACTS), facts)
+
+        await self._database.write(work, shared=FRAMES_LOCK if frames else None)
         self._counts["transactions"] += 1
         self._counts["facts"] += len(facts)
         self._counts["frames"] += len(frames)
@@ -192,8 +195,7 @@ class GroupWriter:
     async def _why_refused(self, session: str) -> StoreError:
         query = select(exists().where(SESSIONS.c.id == session, SESSIONS.c.deleted_ms.is_(None)))
         try:
-            async with self._database.read() as connection:
-                there = await connection.scalar(query)
+            there = await self._database.read(lambda connection: connection.scalar(query))
         except StoreError as error:
             return error
         if there:

@@ -1,13 +1,13 @@
 """Every test of the store that asks for ``url`` or ``store`` runs on SQLite and on a real PostgreSQL."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from memory.store.session import DurableSession
 from memory.store.store import Keeping, Store
@@ -104,11 +104,9 @@ class HeldWrites:
         self._error = error
         self._go.set()
 
-    @asynccontextmanager
-    async def _held(self, **locks: str | None) -> AsyncIterator[AsyncConnection]:
+    async def _held(self, work: Callable[[Connection], Any], **locks: str | None) -> Any:
         self.waiting.set()
         await self._go.wait()
         if self._error is not None:
             raise self._error
-        async with self._write(**locks) as connection:
-            yield connection
+        return await self._write(work, **locks)

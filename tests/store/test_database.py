@@ -1,6 +1,7 @@
 """Opening a database: migrations once and in order, typed refusals, SQLite's settings."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -32,15 +33,13 @@ def _described() -> dict[str, dict[str, tuple[str, bool]]]:
 
 async def test_migrations_create_what_the_schema_describes(url: str) -> None:
     database = await Database.open(url)
-    async with database.read() as connection:
-        assert await connection.run_sync(_columns) == _described()
+    assert await database.read(_columns) == _described()
     await database.close()
 
 
 async def test_two_processes_may_open_a_new_database_at_once(url: str) -> None:
     first, second = await asyncio.gather(Database.open(url), Database.open(url))
-    async with second.read() as connection:
-        versions = (await connection.scalars(text("SELECT version FROM schema_version"))).all()
+    versions = await second.read(lambda c: c.scalars(text("SELECT version FROM schema_version")).all())
     assert versions == list(range(1, len(versions) + 1))
     await first.close()
     await second.close()
@@ -48,8 +47,7 @@ async def test_two_processes_may_open_a_new_database_at_once(url: str) -> None:
 
 async def test_a_newer_schema_is_refused_untouched(url: str) -> None:
     database = await Database.open(url)
-    async with database.write() as connection:
-        await connection.execute(text("INSERT INTO schema_version VALUES (999)"))
+    await database.write(lambda c: c.execute(text("INSERT INTO schema_version VALUES (999)")).rowcount)
     await database.close()
     with pytest.raises(SchemaTooNew) as error:
         await Database.open(url)
@@ -74,12 +72,12 @@ async def test_a_folder_instead_of_a_file_is_a_store_error(tmp_path: Path) -> No
 
 async def test_sqlite_settings(tmp_path: Path) -> None:
     database = await Database.open(f"sqlite:///{tmp_path}/new/folder/v.db")
-    async with database.read() as connection:
-        pragmas = {
-            name: await connection.scalar(text(f"PRAGMA {name}"))
-            for name in ("journal_mode", "synchronous", "foreign_keys", "secure_delete", "busy_timeout")
-        }
-    assert pragmas == {
+
+    def pragmas(connection: Connection) -> dict[str, object]:
+        names = ("journal_mode", "synchronous", "foreign_keys", "secure_delete", "busy_timeout")
+        return {name: connection.scalar(text(f"PRAGMA {name}")) for name in names}
+
+    assert await database.read(pragmas) == {
         "journal_mode": "wal",
         "synchronous": 1,
         "foreign_keys": 1,
@@ -89,41 +87,65 @@ async def test_sqlite_settings(tmp_path: Path) -> None:
     await database.close()
 
 
-async def test_a_block_that_raises_writes_nothing(url: str) -> None:
+KEYS = text("INSERT INTO tenant_keys VALUES ('t', 'a', 'b', 1)")
+
+
+def count(connection: Connection) -> object:
+    return connection.scalar(text("SELECT count(*) FROM tenant_keys"))
+
+
+async def test_work_that_raises_writes_nothing(url: str) -> None:
+    def broken(connection: Connection) -> None:
+        connection.execute(KEYS)
+        raise ZeroDivisionError
+
+    def twice(connection: Connection) -> None:
+        connection.execute(KEYS)
+        connection.execute(KEYS)
+
     database = await Database.open(url)
     with pytest.raises(ZeroDivisionError):
-        async with database.write() as connection:
-            await connection.execute(text("INSERT INTO tenant_keys VALUES ('t', 'a', 'b', 1)"))
-            raise ZeroDivisionError
+        await database.write(broken)
     with pytest.raises(Refused):
-        async with database.write() as connection:
-            await connection.execute(text("INSERT INTO tenant_keys VALUES ('t', 'a', 'b', 1)"))
-            await connection.execute(text("INSERT INTO tenant_keys VALUES ('t', 'a', 'b', 1)"))
-    async with database.read() as connection:
-        assert await connection.scalar(text("SELECT count(*) FROM tenant_keys")) == 0
+        await database.write(twice)
+    assert await database.read(count) == 0
     await database.close()
 
 
-async def test_a_transaction_that_is_too_slow_is_a_store_error(url: str) -> None:
-    database = await Database.open(url, timeout_s=5)
+async def test_work_that_is_too_slow_is_a_store_error_and_what_waited_behind_it_never_runs(url: str) -> None:
+    database = await Database.open(url)
     database._timeout_s = 0.05
-    with pytest.raises(StoreError):
-        async with database.write() as connection:
-            await connection.execute(text("INSERT INTO tenant_keys VALUES ('t', 'a', 'b', 1)"))
-            await asyncio.Event().wait()
-    database._timeout_s = 5
-    async with database.write() as connection:
-        assert await connection.scalar(text("SELECT count(*) FROM tenant_keys")) == 0
+    hold = threading.Event()
+
+    def stuck(connection: Connection) -> None:
+        assert hold.wait(20)
+        raise ZeroDivisionError
+
+    def behind(connection: Connection) -> None:
+        connection.execute(KEYS)
+
+    results = await asyncio.gather(database.write(stuck), database.write(behind), return_exceptions=True)
+    assert [type(result) for result in results] == [StoreError, StoreError]
+    hold.set()
+    database._timeout_s = 20
+    assert await database.write(count) == 0
     await database.close()
+
+
+async def test_a_closed_database_refuses(url: str) -> None:
+    database = await Database.open(url)
+    await database.close()
+    with pytest.raises(StoreError):
+        await database.read(count)
+    with pytest.raises(StoreError):
+        await database.write(count)
 
 
 async def test_the_store_works_again_after_the_server_restarts(postgres: PrivatePostgres) -> None:
     database = await Database.open(postgres.new_database())
     postgres.stop()
     with pytest.raises(StoreError):
-        async with database.read() as connection:
-            await connection.scalar(text("SELECT 1"))
+        await database.read(count)
     postgres.start()
-    async with database.read() as connection:
-        assert await connection.scalar(text("SELECT 1")) == 1
+    assert await database.read(count) == 0
     await database.close()

@@ -20,11 +20,12 @@ def files(stores: Stores) -> list[Path]:
 
 
 async def rows(store: Store) -> dict[str, int]:
-    async with store._database.read() as connection:
-        return {
-            table.name: await connection.scalar(select(func.count()).select_from(table)) or 0
-            for table in (SESSIONS, FACTS, SNAPSHOTS, FRAMES, FRAME_REFS)
+    tables = (SESSIONS, FACTS, SNAPSHOTS, FRAMES, FRAME_REFS)
+    return await store._database.read(
+        lambda connection: {
+            table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables
         }
+    )
 
 
 async def test_deleting_a_session_leaves_nothing_of_it(store: Store, stores: Stores) -> None:
@@ -86,8 +87,8 @@ async def test_a_deletion_cut_short_hides_the_session_and_the_sweep_finishes_it(
     await session.frames.put("f", b"x")
     session.log.append("k", {})
     await session.log.flush()
-    async with store._database.write() as connection:
-        await connection.execute(update(SESSIONS).values(deleted_ms=1))
+    mark = update(SESSIONS).values(deleted_ms=1)
+    await store._database.write(lambda connection: connection.execute(mark).rowcount)
     store = await stores.reopen(store)
     with pytest.raises(SessionGone):
         await store.session("s1")
