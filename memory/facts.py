@@ -87,6 +87,7 @@ class PersonaSet(Fact):
 class TickBegun(Fact):
     """The open turn as it stands rides this tick; what arrives later belongs to the next turn.
 
+    ``instructions``: text for this response alone; it rides the open turn.
     A ``tick_begun`` without an answer at the end of a log is a failed tick: no scar.
     """
 
@@ -94,6 +95,7 @@ class TickBegun(Fact):
     tick: int
     media_time_ms: int
     frame_ids: tuple[str, ...]
+    instructions: str | None = None
 
 
 class TickAnswered(Fact):
@@ -102,6 +104,8 @@ class TickAnswered(Fact):
     ``said`` is what the window stores, byte for byte. ``said_is_generated``: it equals what the engine
     generated, so its KV is reusable. ``raw`` is what the model said, for the log alone.
     ``status``: completed, or incomplete when the stream broke after a delta.
+    ``usage``: ``prompt``, ``completion`` and ``cached`` tokens (``memory.plan.Usage``); ``None`` when no
+    engine was asked.
     """
 
     kind: Literal["tick_answered"] = "tick_answered"
@@ -229,15 +233,10 @@ class EngineRecovered(Fact):
 
 
 class LimitsLearned(Fact):
-    """The engine refused a prompt: from now on windows are planned inside these limits (``None``: as before).
-
-    ``max_images`` as the engine named it; ``context_tokens`` the share of the old limit that is tried next.
-    A live window beyond them closes early. Limits only ever shrink.
-    """
+    """An engine's refusal named a limit. A live window beyond it closes early; limits only ever shrink."""
 
     kind: Literal["limits_learned"] = "limits_learned"
-    max_images: int | None = None
-    context_tokens: int | None = None
+    max_images: int
 
 
 class ItemDeleted(Fact):

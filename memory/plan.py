@@ -36,7 +36,8 @@ Part = Text | Image
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A named, frozen piece of the head: ``long_term``, ``summaries``, ``qa``, ``query``."""
+    """A named, frozen piece of the head: ``history`` (its header), ``long_term``, ``summaries``, ``qa`` or
+    ``query``."""
 
     name: str
     text: str
@@ -147,7 +148,10 @@ class WantRollup:
 
 @dataclass(frozen=True, slots=True)
 class WantPrewarm:
-    """Send this plan (no generation prompt, one token) at low priority; ends with ``prewarmed``."""
+    """Send this plan (no generation prompt, one token) at low priority; ends with ``prewarmed``.
+
+    ``turns``: how many turns it warms; negative while so many pieces of the head are still to come.
+    """
 
     head: int
     turns: int

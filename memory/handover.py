@@ -1,0 +1,105 @@
+"""From one window to the next: the drafted head, its prewarming in small steps, and when to switch.
+
+Steps count upwards. While pieces of the head are still to come a step's number is negative (-2, -1);
+from 0 on it is the number of turns of the next window that are warm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from memory.plan import Head, Plan, WantPrewarm
+from memory.window import WindowTurn
+
+STEP_TOKENS = 2048  # new tokens of one prewarm request: what a live tick may have to wait for
+FAILURES = 2  # failed prewarms after which the switch goes cold
+CHASES = 2  # turns answered after all was warm, from which on one turn may stay cold
+PATIENCE = 8  # the same, from which on the switch waits no longer
+EARLY_TICKS = 3  # target of a requested early handover
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A head to be frozen and where its window starts.
+
+    :param start_seq: first carried turn
+    :param boundary: the turn before which chunks are told by text or gap marker
+    :param revision: state of history that the head tells
+    :param changes: counter of the settings' changes that the head includes
+    """
+
+    head: Head
+    head_tokens: int
+    start_seq: int
+    boundary: int
+    revision: int
+    changes: int
+    reason: str
+    first_frame_ms: int | None
+
+
+@dataclass(slots=True)
+class Handover:
+    """A frozen head on its way to become live."""
+
+    draft: Draft
+    pieces: list[Head] = field(default_factory=list)
+    pieces_done: int = 0
+    warm_turns: int = 0
+    reached: bool = False
+    failures: int = 0
+    chases: int = 0
+    at_once: bool = False
+
+    def ready(self, turns: int) -> bool:
+        """All turns are warm, or all but one that prewarms keep being outrun by; or waiting is no use."""
+        if self.at_once or self.failures >= FAILURES or self.chases >= PATIENCE:
+            return True
+        missing = turns - self.warm_turns
+        return self.reached and missing <= (1 if self.chases >= CHASES else 0)
+
+    def answered(self) -> None:
+        """A turn was added behind what is warm."""
+        self.chases += self.reached
+
+    def want(self, window: int, turns: Sequence[WindowTurn]) -> WantPrewarm | None:
+        """The next step, or ``None`` when nothing is left to warm."""
+        head = self.draft.head
+        if self.pieces_done < len(self.pieces):
+            piece = self.pieces[self.pieces_done]
+            return WantPrewarm(
+                head.version,
+                self.pieces_done - len(self.pieces),
+                Plan(window, piece, (), None, generate=False),
+            )
+        if self.reached and self.warm_turns >= len(turns):
+            return None
+        return prewarm(window, head, turns, self.warm_turns)
+
+    def prewarmed(self, step: int, ok: bool, turns: int) -> None:
+        """A step ended. A failed one is passed over: the next covers what it left cold."""
+        if not ok:
+            self.failures += 1
+        if step < 0:
+            self.pieces_done = max(self.pieces_done, len(self.pieces) + step + 1)
+            return
+        self.pieces_done = len(self.pieces)
+        self.warm_turns = max(self.warm_turns, step)
+        self.reached = self.reached or self.warm_turns >= turns - 1
+
+    def cold(self) -> None:
+        """The engine lost its cache: warming what the old window needs as well would only delay."""
+        self.at_once = True
+
+
+def prewarm(window: int, head: Head, turns: Sequence[WindowTurn], warm: int) -> WantPrewarm:
+    """A plan of all warm turns and as many further ones as fit one step (at least one)."""
+    upto, tokens = warm, 0
+    while upto < len(turns):
+        tokens += turns[upto].tokens
+        if upto > warm and tokens > STEP_TOKENS:
+            break
+        upto += 1
+    plan = Plan(window, head, tuple(t.turn for t in turns[:upto]), None, generate=False)
+    return WantPrewarm(head.version, upto, plan)

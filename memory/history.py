@@ -1,0 +1,119 @@
+"""What is told by text: chunk summaries, and the long-term blocks they roll up into. Oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from memory.chunks import Span
+from memory.plan import WantRollup
+
+ROLLUP_ATTEMPTS = 3  # failures after which a roll-up waits for the next summary
+SUMMARIES_MAX = 4  # times ``rollup_chunks``: summaries kept while no roll-up succeeds
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Text about ``[start_ms, end_ms)``. ``chunk``: the summary's chunk, or the last one of a block."""
+
+    chunk: int
+    start_ms: int
+    end_ms: int
+    text: str
+
+
+class History:
+    """Summaries and blocks within their budget. ``revision`` grows with every change."""
+
+    def __init__(self) -> None:
+        self.summaries: list[Passage] = []
+        self.blocks: list[Passage] = []
+        self.revision = 0
+        self.forgotten_before_ms: int | None = None
+        self.attempt = 1
+        self.failures = 0
+
+    def summary(self, passage: Passage) -> None:
+        """A summary has come; it takes its place in time. A new one lets a failed roll-up try again."""
+        self.summaries.append(passage)
+        self.summaries.sort(key=lambda p: p.start_ms)
+        self.revision += 1
+        self.failures = 0
+
+    def ready(self, count: int, pending_before: Callable[[int], bool]) -> list[Passage]:
+        """The oldest ``count`` summaries, if they are there and none between them may still come."""
+        oldest = self.summaries[:count]
+        if len(oldest) < count or pending_before(oldest[-1].end_ms):
+            return []
+        return oldest
+
+    def wants(
+        self, count: int, pending_before: Callable[[int], bool], render: Callable[[Passage], str]
+    ) -> list[WantRollup]:
+        oldest = self.ready(count, pending_before)
+        if not oldest or self.failures >= ROLLUP_ATTEMPTS:
+            return []
+        texts = tuple(render(p) for p in oldest)
+        chunks = tuple(p.chunk for p in oldest)
+        return [WantRollup(chunks, self.attempt, texts, oldest[0].start_ms, oldest[-1].end_ms)]
+
+    def rollup(self, chunks: tuple[int, ...], text: str) -> bool:
+        """A block takes the place of its summaries. False, and nothing changes, when they are no longer
+        the oldest ones."""
+        oldest = self.summaries[: len(chunks)]
+        if not chunks or tuple(p.chunk for p in oldest) != chunks:
+            return False
+        self.summaries = self.summaries[len(chunks) :]
+        self.blocks.append(Passage(chunks[-1], oldest[0].start_ms, oldest[-1].end_ms, text))
+        self.revision += 1
+        self.attempt, self.failures = 1, 0
+        return True
+
+    def rollup_failed(self, chunks: tuple[int, ...], attempt: int) -> None:
+        """Its inputs stay."""
+        if attempt == self.attempt and tuple(p.chunk for p in self.summaries[: len(chunks)]) == chunks:
+            self.attempt += 1
+            self.failures += 1
+
+    def trim(
+        self, *, blocks_max: int, blocks_keep: int, block_tokens: int, all_tokens: int,
+        summaries_max: int, count: Callable[[str], int],
+    ) -> None:  # fmt: skip
+        """Keep within count and tokens. A cut goes well below the bound, so that it is rare."""
+        if len(self.blocks) > blocks_max:
+            self._forget_blocks(len(self.blocks) - blocks_keep)
+        sizes = [count(p.text) for p in self.blocks]
+        if sum(sizes) > block_tokens:
+            while len(sizes) > 1 and sum(sizes) > block_tokens * 3 // 4:
+                sizes.pop(0)
+            self._forget_blocks(len(self.blocks) - len(sizes))
+        held = [count(p.text) for p in (*self.blocks, *self.summaries)]
+        if sum(held) > all_tokens or len(self.summaries) > summaries_max:
+            keep = summaries_max * 3 // 4
+            while len(held) > 1 and (sum(held) > all_tokens * 3 // 4 or len(held) > keep):
+                held.pop(0)
+            gone = len(self.blocks) + len(self.summaries) - len(held)
+            self._forget_blocks(min(gone, len(self.blocks)))
+            self._forget_summaries(max(0, len(self.summaries) - len(held)))
+
+    def _forget_blocks(self, gone: int) -> None:
+        if gone > 0:
+            self.forgotten_before_ms = self.blocks[gone - 1].end_ms
+            self.blocks = self.blocks[gone:]
+            self.revision += 1
+
+    def _forget_summaries(self, gone: int) -> None:
+        if gone > 0:
+            self.forgotten_before_ms = self.summaries[gone - 1].end_ms
+            self.summaries = self.summaries[gone:]
+            self.revision += 1
+
+    def before(self, end_ms: int) -> tuple[list[Passage], list[Passage]]:
+        """Blocks and summaries that end by ``end_ms``: what a head may tell."""
+        return (
+            [p for p in self.blocks if p.end_ms <= end_ms],
+            [p for p in self.summaries if p.end_ms <= end_ms],
+        )
+
+    def spans(self) -> list[Span]:
+        return [Span(p.start_ms, p.end_ms) for p in (*self.blocks, *self.summaries)]

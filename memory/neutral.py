@@ -1,0 +1,63 @@
+"""Text that others wrote can never act as a control token of the model.
+
+``neutralise`` puts one space after every character that starts a control token (``<`` for the packs
+that ship). No token can then survive or be formed by joining pieces, and the function is injective:
+dropping the character after every such opener gives the original back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+
+from prompts.pack import Pack
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def control_tokens(pack: Pack) -> frozenset[str]:
+    """Every string that means something to the model: template tokens, tags and their variants."""
+    return frozenset((*pack.control_tokens, *pack.tags.all, *pack.tags.variants))
+
+
+@cache
+def _opener(tokens: frozenset[str]) -> re.Pattern[str]:
+    openers = {token[0] for token in tokens} | {"<"}
+    for char in openers:
+        if char.isalnum() or char.isspace():
+            raise ValueError(f"a control token may not start with {char!r}: it would break ordinary words")
+    if any(len(token) < 2 for token in tokens):
+        raise ValueError("a control token of one character cannot be neutralised")
+    return re.compile("[" + re.escape("".join(sorted(openers))) + "]")
+
+
+def neutralise(text: str, tokens: Iterable[str]) -> str:
+    """``text`` with every control token broken; injective. Raises ``ValueError`` for unusable tokens.
+
+    Lone surrogates, which no request body can carry, become their number between ``<\\`` and ``>``:
+    no other output has anything but a space after ``<``.
+    """
+    known = tokens if isinstance(tokens, frozenset) else frozenset(tokens)
+    broken = _opener(known).sub(lambda found: found[0] + " ", text)
+    return _SURROGATE.sub(lambda found: f"<\\{ord(found[0]):x}>", broken)
+
+
+def holds_control(text: str, tokens: Iterable[str]) -> bool:
+    """True when a control token stands in ``text``, in any case."""
+    lowered = text.casefold()
+    return any(token.casefold() in lowered for token in tokens)
+
+
+def said_or_canonical(generated: str, canonical: str, pack: Pack, *, parses: bool) -> tuple[str, bool]:
+    """What the window stores for an answer, and whether it is the generated text byte for byte.
+
+    :param generated: the model's text, a stripped stop text added back
+    :param canonical: the form of what the client received, used when ``generated`` may not be replayed
+    :param parses: the answer's text reads as a decision of the pack's grammar
+    """
+    tags = frozenset((*pack.tags.all, *pack.tags.variants))
+    foreign = control_tokens(pack) - tags
+    if parses and generated and not holds_control(generated, foreign) and not _SURROGATE.search(generated):
+        return generated, True
+    return canonical, False

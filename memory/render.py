@@ -1,0 +1,163 @@
+"""From plans to requests. ``chat_messages`` is what the engine gets; ``plan_bytes`` is the same content
+as canonical bytes, for the prefix invariant and the audit. Nothing else builds prompt text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from memory.head import BETWEEN
+from memory.lines import Lines, seconds
+from memory.plan import Image, Part, Plan, Text, Turn, WantRollup, WantSummary
+from prompts.pack import Pack
+
+RENDERER = 1  # version of these renderers; kept with every session's log
+
+Message = dict[str, Any]
+
+LANGUAGE_NAMES = {"en": "English", "zh": "中文"}
+
+
+def chat_messages(plan: Plan) -> list[Message]:
+    """OpenAI messages of a plan. Images are ``{"type": "image_url", "uuid": U}`` without data.
+
+    With ``plan.continue_with`` the last message is the assistant text to continue
+    (``continue_final_message``); with ``plan.generate`` False none is to be generated.
+    """
+    messages: list[Message] = [{"role": "system", "content": plan.head.system}]
+    glue = "".join(section.text + BETWEEN for section in plan.head.sections)
+    for turn in _turns(plan):
+        messages.append({"role": "user", "content": _content(glue, turn.user)})
+        glue = ""
+        if turn.said is not None:
+            messages.append({"role": "assistant", "content": turn.said})
+    if glue and not _turns(plan):
+        messages.append({"role": "user", "content": [{"type": "text", "text": glue}]})
+    if plan.continue_with is not None:
+        messages.append({"role": "assistant", "content": plan.continue_with})
+    return messages
+
+
+def _turns(plan: Plan) -> tuple[Turn, ...]:
+    return (*plan.turns, plan.open_turn) if plan.open_turn else plan.turns
+
+
+def _content(glue: str, parts: Iterable[Part]) -> list[Message]:
+    """Content parts; neighbouring texts are one part, so templates that join parts change nothing."""
+    content: list[Message] = []
+    text = glue
+    for part in parts:
+        if isinstance(part, Text):
+            text += part.text
+            continue
+        if text:
+            content.append({"type": "text", "text": text})
+            text = ""
+        content.append({"type": "image_url", "uuid": part.frame.uuid})
+    if text:
+        content.append({"type": "text", "text": text})
+    return content
+
+
+# --- canonical bytes ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Bytes ``[start, end)`` of a plan. ``section``: ``system``, a head section's name, ``user``, ``said``
+    or ``generate``; ``turn``: index of the turn in the window, -1 in the head."""
+
+    section: str
+    turn: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBytes:
+    """:param frozen: length of head and answered turns, the part that only ever grows in a window"""
+
+    data: bytes
+    segments: tuple[Segment, ...]
+    frozen: int
+
+    def locate(self, offset: int) -> Segment:
+        """The segment that holds byte ``offset`` (the last one beyond the end)."""
+        return next((s for s in self.segments if offset < s.end), self.segments[-1])
+
+
+def plan_bytes(plan: Plan) -> PlanBytes:
+    """Canonical bytes of a plan with a map of its segments.
+
+    The open turn and the generation prompt come after ``frozen``. A lone surrogate in ``said`` or a
+    persona is kept as its three bytes.
+    """
+    data = bytearray()
+    segments: list[Segment] = []
+    frozen = 0
+    for section, turn, text, answered in _pieces(plan):
+        start = len(data)
+        data += text.encode("utf-8", "surrogatepass")
+        segments.append(Segment(section, turn, start, len(data)))
+        if answered:
+            frozen = len(data)
+    return PlanBytes(bytes(data), tuple(segments), frozen)
+
+
+def _pieces(plan: Plan) -> Iterator[tuple[str, int, str, bool]]:
+    """(section, turn, text, part of the frozen prefix). Control characters stand for a template's marks."""
+    yield "system", -1, "\x01system\n" + plan.head.system + "\x02", True
+    opened = "\x01user\n"
+    for section in plan.head.sections:
+        yield section.name, -1, opened + section.text + BETWEEN, True
+        opened = ""
+    for index, turn in enumerate(_turns(plan)):
+        text = opened + "".join(
+            p.text if isinstance(p, Text) else f"\x03{p.frame.uuid}\x03" for p in turn.user
+        )
+        opened = "\x01user\n"
+        answered = turn.said is not None
+        yield "user", index, text + "\x02", answered
+        if answered:
+            yield "said", index, "\x01assistant\n" + (turn.said or "") + "\x02", True
+    if plan.generate:
+        yield "generate", len(plan.turns), "\x01assistant\n" + (plan.continue_with or ""), False
+
+
+# --- requests to the summarizer --------------------------------------------------------------------------
+
+
+def summary_messages(
+    want: WantSummary, pack: Pack, language: str, *, query: str | None, target: int
+) -> list[Message]:
+    """The request for one chunk's summary: the instructions, then each key frame after its time.
+
+    ``target``: tokens asked for (``Memory.budget.summary_target``); ``query``: the standing query, if any.
+    """
+    lines = Lines(pack, language)
+    prompt = _prompt(pack.summary_prompts, lines, want.start_ms, want.end_ms, query, target)
+    parts: list[Part] = [Text(prompt + "\n")]
+    for frame in want.frames:
+        parts += (Text(lines.time_tag(frame.media_time_ms)), Image(frame))
+    return [{"role": "user", "content": _content("", parts)}]
+
+
+def rollup_messages(
+    want: WantRollup, pack: Pack, language: str, *, query: str | None, target: int
+) -> list[Message]:
+    """The request that merges summaries into one block; the summaries are data, neutralised."""
+    lines = Lines(pack, language)
+    prompt = _prompt(pack.rollup_prompts, lines, want.start_ms, want.end_ms, query, target)
+    return [{"role": "user", "content": [{"type": "text", "text": BETWEEN.join((prompt, *want.texts))}]}]
+
+
+def _prompt(texts: Any, lines: Lines, start_ms: int, end_ms: int, query: str | None, target: int) -> str:
+    return str(
+        texts[lines.language].format(
+            start=seconds(start_ms), end=seconds(end_ms),
+            query=lines.clean(query) if query else lines.no_query(),
+            language=LANGUAGE_NAMES.get(lines.language, lines.language), target=target,
+        )
+    )  # fmt: skip

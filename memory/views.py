@@ -1,0 +1,94 @@
+"""What can be read off a session's memory between facts."""
+
+from __future__ import annotations
+
+from memory.budget import Budget
+from memory.history import Passage
+from memory.parts import Parts
+from memory.plan import Head
+
+
+class Views:
+    """Read-only properties over the parts."""
+
+    def __init__(self) -> None:
+        self._parts: Parts | None = None
+
+    @property
+    def parts(self) -> Parts:
+        if self._parts is None:
+            raise RuntimeError("memory_opened has not been applied")
+        return self._parts
+
+    @property
+    def budget(self) -> Budget:
+        return self.parts.budget
+
+    @property
+    def head(self) -> Head:
+        return self.parts.head
+
+    @property
+    def window_index(self) -> int:
+        return self.parts.live_window.index
+
+    @property
+    def chunk_index(self) -> int:
+        return self.parts.chunks.open.index
+
+    @property
+    def window_frames(self) -> int:
+        """Frames in answered turns of the live window."""
+        return self.parts.live_window.frames
+
+    @property
+    def window_tokens(self) -> int:
+        """Tokens of head and answered turns, counted or estimated."""
+        return self.parts.live_window.tokens
+
+    @property
+    def in_flight(self) -> int | None:
+        """The tick that is begun and not answered. After a restart such a tick has failed."""
+        return self.parts.open.flight.tick if self.parts.open.flight else None
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        return tuple(q.text for q in self.parts.queries.standing)
+
+    @property
+    def query(self) -> str | None:
+        """The newest standing query, as shown to the model."""
+        current = self.parts.queries.current
+        return current.text if current else None
+
+    @property
+    def now_ms(self) -> int:
+        return self.parts.now_ms
+
+    @property
+    def language(self) -> str:
+        return self.parts.settings.language
+
+    @property
+    def qa(self) -> tuple[str, ...]:
+        """Q&A lines, archived ones first."""
+        qa, lines = self.parts.qa, self.parts.lines
+        return (*qa.archive.render(lines), *(line.render(lines) for line in qa.recent))
+
+    @property
+    def summaries(self) -> tuple[Passage, ...]:
+        return tuple(self.parts.history.summaries)
+
+    @property
+    def long_term(self) -> tuple[Passage, ...]:
+        return tuple(self.parts.history.blocks)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Frames not shown, by reason."""
+        return dict(self.parts.open.dropped)
+
+    @property
+    def planned_switch_tick(self) -> int | None:
+        """The tick at which a change of settings is meant to show; ``None`` when none is pending."""
+        return self.parts.planned_tick
