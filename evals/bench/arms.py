@@ -1,0 +1,117 @@
+"""The ways to ask an engine about a growing window that the replay bench compares.
+
+All three send the very prompt that the session core planned for the tick, greedily, to the same engine:
+
+- ``ours``: the whole tick through the session core: frame in, decision out; each frame travels once.
+- ``resend``: every picture of the window again with every tick; the engine's prefix cache does its work.
+- ``no_cache``: the same, with a ``cache_salt`` of its own for every request. Cached blocks are found by salt
+  and content, so a salt never used before finds none: just what an engine started without prefix caching
+  would do, but in the same process, on the same frames, moments apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bridges.chat_engine import VllmChat
+from bridges.engine import ChatEngine, ChatEvent, ChatRequest, Deadlines, Finished, ImageBytes
+from orchestrator.backends.replay.engine_call import stream_of
+
+ARMS = ("ours", "resend", "no_cache")
+# Greedy, with no penalties: all three give the same answer of the same length.
+GREEDY: Mapping[str, Any] = {"temperature": 0.0}
+SAMPLING = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed")
+PATIENT = Deadlines(first_token_s=60.0, total_s=120.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as it went to the engine, and where its pictures are."""
+
+    request: ChatRequest
+    images: ImageBytes
+
+
+class Tap(ChatEngine):
+    """Passes requests on, made greedy, and keeps the decisions among them for the rivals.
+
+    A decision is what asks for at most ``max_tokens`` and more than one: prewarms ask for one, summaries
+    for more.
+    """
+
+    def __init__(self, engine: ChatEngine, max_tokens: int) -> None:
+        self._engine = engine
+        self._max_tokens = max_tokens
+        self._asked: list[Asked] = []
+
+    async def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncGenerator[ChatEvent, None]:
+        kept = {name: value for name, value in request.params.items() if name not in SAMPLING}
+        request = replace(request, params={**kept, **GREEDY})
+        if 1 < int(request.params.get("max_tokens", 0)) <= self._max_tokens:
+            self._asked.append(Asked(request, images))
+        async with aclosing(stream_of(self._engine, request, images)) as events:
+            async for event in events:
+                yield event
+
+    def take(self) -> Asked:
+        """The decision asked since the last call; there must be exactly one."""
+        (asked,) = self._asked
+        self._asked.clear()
+        return asked
+
+    async def tokenize(self, messages: Sequence[Mapping[str, Any]], images: ImageBytes) -> int:
+        return await self._engine.tokenize(messages, images)
+
+    async def ping(self, timeout_s: float) -> bool:
+        return await self._engine.ping(timeout_s)
+
+    async def aclose(self) -> None:
+        await self._engine.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measured tick of one arm. ``ms``: wall time, from the frame at hand to the decision complete."""
+
+    ms: float
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    body_bytes: int
+
+
+class Rival:
+    """A client that sends every picture again. ``salt``: fixed, or ``None`` for a fresh one each time."""
+
+    def __init__(self, url: str, model: str, salt: str | None) -> None:
+        self._chat = VllmChat(url, model, uuid_parts=False)
+        self._salt = salt
+        self._requests = 0
+
+    async def ask(self, asked: Asked) -> Sample:
+        self._requests += 1
+        salt = self._salt or f"once-{time.time_ns()}-{self._requests}"
+        request = replace(
+            asked.request, params={**asked.request.params, "cache_salt": salt}, deadlines=PATIENT
+        )
+        began = time.perf_counter()
+        finished: Finished | None = None
+        async with aclosing(self._chat.chat(request, asked.images)) as events:
+            async for event in events:
+                if isinstance(event, Finished):
+                    finished = event
+        assert finished is not None
+        return Sample(
+            (time.perf_counter() - began) * 1000,
+            finished.prompt_tokens,
+            finished.cached_tokens or 0,
+            finished.completion_tokens,
+            finished.body_bytes,
+        )
+
+    async def aclose(self) -> None:
+        await self._chat.aclose()
