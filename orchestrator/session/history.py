@@ -1,0 +1,121 @@
+"""The conversation: items in the order the client sees them, and of assistant items only what was heard.
+
+An assistant item has a place from its creation, but it enters history only with a reserved slot: reserved at
+its end if something was heard, or by its first ack. Without a reservation it is too late once the user has
+committed later input.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from orchestrator.session.items import Item
+from orchestrator.wire.errors import Conflict, NotFound
+
+ROOT = "root"
+"""``previous_item_id`` that puts an item at the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of history. ``complete``: the whole of it was heard."""
+
+    item_id: str
+    role: str
+    text: str
+    complete: bool
+
+
+class History:
+    """:param kept: items remembered at a time; older ones live on in memory's own tiers"""
+
+    def __init__(self, kept: int = 1024) -> None:
+        self._kept = kept
+        self._items: OrderedDict[str, Item] = OrderedDict()
+        self._heard: dict[str, tuple[str, bool]] = {}
+
+    @property
+    def last_item_id(self) -> str | None:
+        return next(reversed(self._items), None)
+
+    def add(self, item: Item, previous_item_id: str | None = None) -> str | None:
+        """Put an item at the end, or after the one named; returns the item it now follows.
+
+        Raises ``Conflict`` when the id is taken, ``NotFound`` (``item_not_found``) for an unknown
+        ``previous_item_id``.
+        """
+        if item.item_id in self._items:
+            raise Conflict(
+                f"there already is an item {item.item_id}; ids are never reused",
+                code="bad_event",
+                param="item.id",
+            )
+        if previous_item_id not in (None, ROOT):
+            self.retrieve(previous_item_id)
+        before = self.last_item_id if previous_item_id is None else previous_item_id
+        self._items[item.item_id] = item
+        if previous_item_id is not None:
+            self._move_behind(item.item_id, previous_item_id)
+        while len(self._items) > self._kept:
+            oldest, _ = self._items.popitem(last=False)
+            self._heard.pop(oldest, None)
+        return None if before == ROOT else before
+
+    def update(self, item: Item) -> None:
+        """A new snapshot of an item that has its place already; a forgotten or deleted one stays away."""
+        if item.item_id in self._items:
+            self._items[item.item_id] = item
+
+    def retrieve(self, item_id: str | None) -> Item:
+        if item_id is None or item_id not in self._items:
+            raise NotFound(f"there is no item {item_id}", code="item_not_found", param="item_id")
+        return self._items[item_id]
+
+    def delete(self, item_id: str | None) -> Item:
+        item = self.retrieve(item_id)
+        del self._items[item.item_id]
+        self._heard.pop(item.item_id, None)
+        return item
+
+    # --- what was heard ---------------------------------------------------------------------------------
+
+    def reserved(self, item_id: str) -> bool:
+        return item_id in self._heard
+
+    def reserve(self, item_id: str) -> None:
+        """Give an assistant item its slot. Raises ``playback_ack_too_late`` after later user input."""
+        if item_id in self._heard or item_id not in self._items:
+            return
+        after = False
+        for other in self._items.values():
+            if after and other.role == "user":
+                raise Conflict(
+                    "the user went on before anything of this item was acknowledged; history leaves it out",
+                    code="playback_ack_too_late",
+                )
+            after = after or other.item_id == item_id
+        self._heard[item_id] = ("", False)
+
+    def hear(self, item_id: str, text: str, *, complete: bool) -> bool:
+        """Fill a reserved slot in place; True when that changed something."""
+        if self._heard.get(item_id) in (None, (text, complete)):
+            return False
+        self._heard[item_id] = (text, complete)
+        return True
+
+    def entries(self) -> tuple[Line, ...]:
+        """History: user and system items whole, assistant items as far as they were heard."""
+        out: list[Line] = []
+        for item in self._items.values():
+            if item.role != "assistant":
+                out.append(Line(item.item_id, item.role, "".join(p.text for p in item.content), True))
+            elif (slot := self._heard.get(item.item_id)) is not None and slot[0]:
+                out.append(Line(item.item_id, item.role, *slot))
+        return tuple(out)
+
+    def _move_behind(self, item_id: str, previous_item_id: str) -> None:
+        order = [name for name in self._items if name != item_id]
+        at = 0 if previous_item_id == ROOT else order.index(previous_item_id) + 1
+        for name in order[at:]:
+            self._items.move_to_end(name)
