@@ -61,7 +61,7 @@ class FrameBounds:
 
 @dataclass(frozen=True, slots=True)
 class CheckedFrame:
-    """JPEG or PNG that decodes, upright, within bounds. ``passed_through``: the bytes are the client's own."""
+    """JPEG or PNG that decodes, upright, within bounds. ``passed_through``: these are the client's bytes."""
 
     data: bytes
     width: int
