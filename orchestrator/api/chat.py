@@ -77,15 +77,18 @@ class Chat:
         tenant: str,
         alias: str,
         request: ChatRequest,
-        operation: str,
+        input_id: str,
         head: ReplyHead,
         on_text: OnText | None = None,
+        *,
+        retry: bool = False,
     ) -> Answer:
         """Hand over the request's input and wait for the tick that answers it.
 
         :param alias: the client's name of its session, or one that was minted for it
-        :param operation: id of this input; the same id again is the same input
+        :param input_id: id of this input; frames that come with the same id again are the same frames
         :param on_text: told of words as they stream
+        :param retry: this request failed before; its query may have been taken
         :raises VigilError: nothing was answered; input that was taken already rides the next tick
         """
         context = self._context
@@ -108,7 +111,9 @@ class Chat:
             async with traffic.lock:
                 await self._configure(session, choice)
                 times = self._media_times(session, traffic, [frame.media_time_ms for frame in request.frames])
-                commands = self._commands(session, traffic, request, operation, images, times)
+                new = request.query_new or traffic.asks_again
+                commands = self._commands(session, request, input_id, images, times, new and not retry)
+                traffic.asks_again = request.text is None
                 handed_over = context.clock.now()
                 exchange = Exchange(session, commands, context.ticks, on_text, context.limits.request_s)
             outcome = await exchange.outcome() if commands else _REPEATED
@@ -162,9 +167,10 @@ class Chat:
                 param="model",
             )
 
-    def new_head(self) -> ReplyHead:
+    def new_head(self, input_id: str) -> ReplyHead:
+        """The id belongs to the input, so that a repeated request repeats it too."""
         now = self._context.clock.wall_ms() // 1000
-        return ReplyHead(self._context.ids("chatcmpl-"), self._context.model, now)
+        return ReplyHead(f"chatcmpl-{input_id.rpartition('_')[2]}", self._context.model, now)
 
     # --- one request ------------------------------------------------------------------------------------
 
@@ -195,27 +201,25 @@ class Chat:
     def _commands(
         self,
         session: Session,
-        traffic: Traffic,
         request: ChatRequest,
-        operation: str,
+        input_id: str,
         images: list[bytes],
         times: list[int],
+        new: bool,
     ) -> list[OperationCommand]:
         """The query first, so that it rides the tick of the frames that came with it.
 
-        Text that equals the standing query only repeats it; none are left when that was all.
+        Text that equals the standing query only repeats it, unless it is asked anew.
         """
         commands: list[OperationCommand] = []
-        new = request.query_new or traffic.asks_again
         if request.text is not None and (new or request.text != self._context.memory_of(session.id).query):
-            commands.append(AskQuery(request.text, f"{operation}.q", repeat_ok=new))
-        traffic.asks_again = request.text is None
+            commands.append(AskQuery(request.text, self._context.ids("query"), repeat_ok=new))
         frames = [
-            FrameInput(data, time, f"{operation}.{i}")
+            FrameInput(data, time, f"{input_id}.{i}")
             for i, (data, time) in enumerate(zip(images, times, strict=True))
         ]
         size = self._context.frames_per_append
         for start in range(0, len(frames), size):
             unit = InputUnit(frames=tuple(frames[start : start + size]))
-            commands.append(AppendInput(f"{operation}.f{start}", unit))
+            commands.append(AppendInput(self._context.ids("append"), unit))
         return commands

@@ -22,9 +22,13 @@ class _Entry:
     task: asyncio.Task[Any]
     expires: float
 
+    @property
+    def failed(self) -> bool:
+        return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
+
 
 class Idempotency:
-    """Answers by (tenant, key), newest kept. A failure is not kept: the same key may try again.
+    """Answers by (tenant, key), newest kept. After a failure the same key may try again.
 
     Work goes on when the client that asked for it is gone, so that its retry finds the answer.
 
@@ -39,11 +43,12 @@ class Idempotency:
         self._entries: dict[str, OrderedDict[str, _Entry]] = {}
 
     async def run(
-        self, tenant: str, key: str, request: bytes, work: Callable[[], Coroutine[Any, Any, T]]
+        self, tenant: str, key: str, request: bytes, work: Callable[[bool], Coroutine[Any, Any, T]]
     ) -> T:
         """The result of ``work``, or of the earlier request with this key.
 
-        :param request: the raw request; the same key with another one is refused
+        :param request: the raw request; the key of an answered one is refused for another
+        :param work: told True when this very request failed before: its input may have been taken
         """
         if len(key) > _MAX_KEY:
             raise InvalidRequest(
@@ -53,11 +58,12 @@ class Idempotency:
         self._expire(entries)
         fingerprint = hashlib.sha256(request).digest()
         entry = entries.get(key)
-        if entry is None:
+        if entry is None or entry.failed:
+            retry = entry is not None and entry.fingerprint == fingerprint
+            entries.pop(key, None)
             self._make_room(entries)
-            entry = _Entry(fingerprint, asyncio.create_task(work()), self._clock.now() + self._ttl_s)
-            entries[key] = entry
-            entry.task.add_done_callback(lambda task: self._done(tenant, key, task))
+            task = asyncio.create_task(work(retry))
+            entry = entries[key] = _Entry(fingerprint, task, self._clock.now() + self._ttl_s)
         elif entry.fingerprint != fingerprint:
             raise Conflict(
                 "this Idempotency-Key was used for another request; use a new one",
@@ -69,13 +75,6 @@ class Idempotency:
 
     def statistics(self) -> dict[str, int]:
         return {"keys": sum(map(len, self._entries.values())), "tenants": len(self._entries)}
-
-    def _done(self, tenant: str, key: str, task: asyncio.Task[Any]) -> None:
-        if not task.cancelled() and task.exception() is None:
-            return
-        entries = self._entries.get(tenant, OrderedDict())
-        if key in entries and entries[key].task is task:
-            del entries[key]
 
     def _expire(self, entries: OrderedDict[str, _Entry]) -> None:
         now = self._clock.now()
@@ -92,6 +91,6 @@ class Idempotency:
             del entries[oldest]
 
 
-def operation_of(tenant: str, key: str) -> str:
-    """The operation id that belongs to a key, so that a retry after a failure is not taken twice."""
+def input_of(tenant: str, key: str) -> str:
+    """The id of the input that belongs to a key, so that a retry after a failure brings no second frame."""
     return "idem_" + hashlib.sha256(f"{tenant}\x00{key}".encode()).hexdigest()[:32]

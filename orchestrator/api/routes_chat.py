@@ -14,7 +14,7 @@ from orchestrator.api.body import HeldBody, parse_object
 from orchestrator.api.chat import Answer, Chat
 from orchestrator.api.chat_request import ChatRequest, RequestBounds, parse_chat
 from orchestrator.api.context import ApiContext, context_of, tenant_of
-from orchestrator.api.idempotency import operation_of
+from orchestrator.api.idempotency import input_of
 from orchestrator.api.schemas import CHAT, ERRORS
 from orchestrator.api.text_request import text_request
 
@@ -61,25 +61,27 @@ async def _decided(
 ) -> Response:
     chat = chat_of(request)
     key = request.headers.get("idempotency-key", "").strip()
-    operation = operation_of(tenant, key) if key else context.ids("op")
+    input_id = input_of(tenant, key) if key else context.ids("in")
     # Without a name the session belongs to the request, so that its retry finds it again.
-    alias = wanted.alias or f"session-{operation.rpartition('_')[2]}"
-    head = chat.new_head()
+    alias = wanted.alias or f"session-{input_id.rpartition('_')[2]}"
+    head = chat.new_head(input_id)
     words = sse.Words()
 
-    async def work() -> Answer:
-        return await chat.answer(tenant, alias, wanted, operation, head, words.put if wanted.stream else None)
+    async def work(retry: bool) -> Answer:
+        on_text = words.put if wanted.stream else None
+        return await chat.answer(tenant, alias, wanted, input_id, head, on_text, retry=retry)
 
     async def keyed() -> Answer:
-        # Whoever asks this session with this key asks the same thing, whatever headers came along.
         return await context.idempotency.run(tenant, key, alias.encode() + b"\n" + raw, work)
 
     # The work goes on when the client goes away: its input has been taken.
-    task = chat.begin(keyed() if key else work())
+    task = chat.begin(keyed() if key else work(False))
     if not wanted.stream:
         result = await asyncio.shield(task)
         return JSONResponse(result.body, headers={"x-session-id": result.alias})
     await sse.first_sign(words, task)
+    if task.done():
+        head = task.result().head
     return StreamingResponse(
         sse.stream(head, words, task),
         media_type="text/event-stream",

@@ -75,7 +75,8 @@ async def stream(head: ReplyHead, words: Words, answer: asyncio.Task[Answer]) ->
     try:
         result = answer.result()
     except Exception as error:
-        yield event({"error": openai_error(as_vigil(error))})
+        fault = as_vigil(error)
+        yield event({"error": {**openai_error(fault), "status": fault.http_status}})
         yield DONE
         return
     # The reader of events may be one step behind the answer itself.
