@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,5 +47,5 @@ def build_once(target: Path, build: Callable[[Path], None], progress: Progress, 
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
-        os.replace(aside, target)
+        aside.replace(target)
     return target

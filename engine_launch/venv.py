@@ -181,7 +181,7 @@ def _find_uv(log: Path, tell: _Tell) -> list[str]:
 
 
 def _logged(command: Sequence[str], env: Mapping[str, str], log: Path, tell: _Tell) -> None:
-    """Run ``command`` with its output in ``log``, telling how long it has taken. Raises :class:`VenvError`."""
+    """Run ``command``, output to ``log``, telling how long it has taken. Raises :class:`VenvError`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with log.open("ab") as output:

@@ -1,8 +1,9 @@
 """Lets a CUDA build of torchvision be imported beside a CPU build of torch.
 
-On the engine's PYTHONPATH only where the launcher saw that ``import torchvision`` fails: that import registers
-fake kernels for two operators which a mismatched build never defined, so they are declared just before it.
-The engine does not call them. Being ``sitecustomize``, it reaches the engine's child processes too.
+On the engine's PYTHONPATH only where the launcher saw that ``import torchvision`` fails: that import
+registers fake kernels for two operators which a mismatched build never defined, so they are declared just
+before it. The engine does not call them. Being ``sitecustomize``, it reaches the
+engine's child processes too.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def build_tokenizer(program: dict[str, Any]) -> Tokenizer:
 
 
 def piece_pattern(pieces: list[str]) -> str:
-    """Whole words only; a piece that is a part of a mark (``</``, ``silence>``) is taken wherever it stands."""
+    """Whole words only; a piece of a mark (``</``, ``silence>``) is taken wherever it stands."""
     alternatives = []
     for piece in pieces:
         if re.search(r"[<>]", piece):
@@ -163,7 +163,7 @@ def write_tokenizer(out: Path, program: dict[str, Any], tokenizer: Tokenizer) ->
 
 
 def build_model(program: dict[str, Any], tokenizer: Tokenizer) -> tuple[dict[str, Any], Any]:
-    """The config to write and the model. Language blocks add nothing, so logits depend on the last token alone."""
+    """The config to write and the model. Its blocks add nothing: logits depend on the last token alone."""
     sizes = program["sizes"]
     hidden, head = sizes["hidden"], sizes["head_dim"]
     vocab = (tokenizer.get_vocab_size(with_added_tokens=True) + 63) // 64 * 64

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from engine_launch.standin.script import Line, Script
 
@@ -51,7 +52,7 @@ def compile_script(script: Script) -> Program:
     for kind, lines in _kinds(script).items():
         for line in lines:
             tokens = [OPENINGS[kind], *pieces_of[line.text], END]
-            for before, after in zip(tokens, tokens[1:], strict=False):
+            for before, after in pairwise(tokens):
                 successors = weights.setdefault(before, {})
                 successors[after] = successors.get(after, 0.0) + line.weight
     edges = [

@@ -53,13 +53,13 @@ _DECIDE = (
 _SUMMARY = (
     Line(
         5,
-        "The camera keeps a fixed view while ordinary activity continues; one subject crosses from left to right,"
-        " nothing irreversible happens, and no readable text appears before the end of this stretch.",
+        "The camera keeps a fixed view while ordinary activity continues; one subject crosses from left to"
+        " right, nothing irreversible happens, and no readable text appears before the end of this stretch.",
     ),
     Line(
         3,
-        "A calm stretch with several small movements: the main subject stays near the centre, lighting remains"
-        " even, colours hold, and the last state equals the first one.",
+        "A calm stretch with several small movements: the main subject stays near the centre, lighting"
+        " remains even, colours hold, and the last state equals the first one.",
     ),
     Line(
         2,
@@ -70,13 +70,13 @@ _SUMMARY = (
 _ROLLUP = (
     Line(
         3,
-        "Taken together, the earlier minutes show one place under quiet conditions; the state at handover is an"
-        " unchanged scene with a single subject still present.",
+        "Taken together, the earlier minutes show one place under quiet conditions; the state at handover is"
+        " an unchanged scene with a single subject still present.",
     ),
     Line(
         2,
-        "Across all of these stretches the same room was watched: short visits, no lasting change, and a steady"
-        " final picture.",
+        "Across all of these stretches the same room was watched: short visits, no lasting change, and a"
+        " steady final picture.",
     ),
 )
 

@@ -1,0 +1,144 @@
+"""A small synchronous client for launching and checking an engine; the service's own is in ``bridges``."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from PIL import Image
+
+Message = Mapping[str, Any]
+
+
+class Unreachable(Exception):
+    """No connection, or it broke before an answer."""
+
+
+class NoAnswer(Exception):
+    """Connected, but no answer within the deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """:param json: the body where it is a JSON object, else empty; :param seconds: until it was complete"""
+
+    status: int
+    json: dict[str, Any]
+    text: str
+    seconds: float
+
+    @property
+    def error(self) -> str:
+        """The engine's own words on a failure."""
+        error = self.json.get("error", self.json)
+        message = error.get("message") if isinstance(error, dict) else error
+        return str(message or self.text)[:500]
+
+    @property
+    def answer(self) -> str:
+        choices = self.json.get("choices") or [{}]
+        return str(choices[0].get("message", {}).get("content") or "")
+
+    @property
+    def prompt_tokens(self) -> int:
+        return int((self.json.get("usage") or {}).get("prompt_tokens") or 0)
+
+    @property
+    def cached_tokens(self) -> int | None:
+        details = (self.json.get("usage") or {}).get("prompt_tokens_details") or {}
+        cached = details.get("cached_tokens")
+        return None if cached is None else int(cached)
+
+
+class EngineHttp:
+    """Requests to one engine. Every one has a deadline in seconds; nothing is retried.
+
+    :param base_url: with or without a trailing ``/v1``
+    """
+
+    def __init__(self, base_url: str, *, api_key: str | None = None, deadline_s: float = 60.0) -> None:
+        self.base_url = base_url.rstrip("/").removesuffix("/v1")
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._deadline_s = deadline_s
+        self._http = httpx.Client(base_url=self.base_url, headers=headers, trust_env=False)
+
+    def __enter__(self) -> EngineHttp:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._http.close()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        deadline_s: float | None = None,
+    ) -> Reply:
+        """Raises :class:`Unreachable` or :class:`NoAnswer`; any status is a reply."""
+        began = time.monotonic()
+        try:
+            response = self._http.request(method, path, json=body, timeout=deadline_s or self._deadline_s)
+        except httpx.TimeoutException as error:
+            raise NoAnswer(f"{path}: {type(error).__name__}") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unreachable(str(error) or type(error).__name__) from None
+        try:
+            parsed = response.json()
+        except ValueError:
+            parsed = {}
+        return Reply(
+            response.status_code,
+            parsed if isinstance(parsed, dict) else {},
+            response.text,
+            time.monotonic() - began,
+        )
+
+    def models(self, *, deadline_s: float | None = None) -> list[dict[str, Any]]:
+        data = self.send("GET", "/v1/models", deadline_s=deadline_s).json.get("data")
+        return [card for card in data if isinstance(card, dict)] if isinstance(data, list) else []
+
+    def chat(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int = 1,
+        deadline_s: float | None = None,
+        **params: Any,
+    ) -> Reply:
+        body = {"model": model, "messages": messages, "max_tokens": max_tokens, "temperature": 0, **params}
+        return self.send("POST", "/v1/chat/completions", body, deadline_s=deadline_s)
+
+    def tokenize(self, model: str, **body: Any) -> list[int] | None:
+        """Token ids of ``prompt=...`` or ``messages=...``; None where the engine can't tell."""
+        reply = self.send("POST", "/tokenize", {"model": model, **body})
+        tokens = reply.json.get("tokens")
+        return [int(t) for t in tokens] if reply.status == 200 and isinstance(tokens, list) else None
+
+    def metrics(self, *, deadline_s: float | None = None) -> str:
+        """The text of ``/metrics``; empty where there is none."""
+        reply = self.send("GET", "/metrics", deadline_s=deadline_s)
+        return reply.text if reply.status == 200 else ""
+
+
+def metric_total(metrics: str, name: str) -> float:
+    """Sum of a counter over its labels."""
+    return sum(float(value) for value in re.findall(rf"^{name}(?:\{{.*\}})? ([0-9.e+-]+)$", metrics, re.M))
+
+
+def image_part(number: int, side: int, uuid: str | None = None) -> dict[str, Any]:
+    """A plain square JPEG; another ``number`` is another image."""
+    colour = (number * 37 % 256, number * 101 % 256, number // 7 % 256)
+    data = io.BytesIO()
+    Image.new("RGB", (side, side), colour).save(data, "JPEG")
+    url = "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
+    part: dict[str, Any] = {"type": "image_url", "image_url": {"url": url}}
+    return part if uuid is None else {**part, "uuid": uuid}

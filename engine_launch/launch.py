@@ -1,0 +1,194 @@
+"""From a profile to an engine that has answered a real request."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from engine_launch import supervisor
+from engine_launch.atomic import Progress, locked, silent
+from engine_launch.client import EngineHttp, NoAnswer, Unreachable, image_part
+from engine_launch.errors import CheckpointError, LaunchError, NotRunning
+from engine_launch.liveness import Liveness, probe
+from engine_launch.paths import cache_dir, run_dir
+from engine_launch.profile import ImageCache, Profile
+from engine_launch.standin.checkpoint import Recipe, build_checkpoint
+from engine_launch.supervisor import Running
+from engine_launch.venv import EngineVenv, engine_venv
+
+MIB = 1024 * 1024
+SHM = Path("/dev/shm")
+
+
+def up(
+    profile: Profile,
+    *,
+    name: str | None = None,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    recipe: Recipe | None = None,
+    environment: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> Running:
+    """Start the engine of ``profile``, or hand back the one that runs already with the same settings.
+
+    :param name: under which it is kept and found again; the profile's name by default
+    :param recipe: another stand-in than the default one (profiles with a builder only)
+    :param environment: on top of the profile's, for the engine alone
+    Raises a :class:`LaunchError`; whatever it had started is stopped then.
+    """
+    name = name or profile.name
+    port = port or profile.port
+    with locked(run_dir() / f"{name}.lock", lambda: progress("waiting", f"another start of {name}")):
+        venv = engine_venv(profile.engine, progress)
+        env = _environment(venv, profile, environment or {})
+        model = _model(venv, env, profile, recipe or Recipe(), progress)
+        cache, mib = _image_cache(profile.image_cache, progress)
+        command = _command(venv, profile, model, host, port, cache, mib)
+        digest = _digest(command, {**profile.environment, **(environment or {})})
+        running = supervisor.find(name)
+        if running is not None:
+            if running.digest == digest and probe(running.url, running.model).liveness in (
+                Liveness.ALIVE,
+                Liveness.SLOW,
+            ):
+                progress("ready", f"{name} runs already")
+                return running
+            if running.digest != digest and running.alive():
+                raise LaunchError(
+                    f"{running.profile} runs already at {running.url} with other settings",
+                    f"Stop it first: vigil engine down {name}",
+                )
+            progress("stopping", f"an engine called {name} that no longer answers")
+            supervisor.stop(running, profile.deadlines.stop_s)
+        supervisor.require_free_port(host, port)
+        log = supervisor.log_file(name)
+        pid, started = supervisor.spawn(command, env, log)
+        running = Running(
+            name=name,
+            profile=profile.title,
+            family=profile.family,
+            pid=pid,
+            started=started,
+            url=f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}",
+            model=profile.model.served_name,
+            version=venv.version,
+            digest=digest,
+            image_cache=cache,
+            image_cache_bytes=mib * MIB,
+            priority=profile.priority,
+            log=str(log),
+        )
+        supervisor.remember(running)
+        try:
+            supervisor.wait_until_listening(running, profile.deadlines.boot_s, progress)
+            warm_up(running, profile.deadlines.warmup_s, progress)
+        except BaseException:
+            supervisor.stop(running, profile.deadlines.stop_s)
+            raise
+    return running
+
+
+def down(name: str, stop_s: float = 20.0) -> Running:
+    """Stop the engine of that name and all its processes. Raises :class:`NotRunning`."""
+    running = supervisor.find(name)
+    if running is None:
+        others = ", ".join(other.name for other in supervisor.running_engines()) or "none"
+        raise NotRunning(f"no engine called {name} runs", f"Running engines: {others}.")
+    supervisor.stop(running, stop_s)
+    return running
+
+
+def warm_up(running: Running, deadline_s: float, progress: Progress = silent) -> None:
+    """Two real requests, text and image: the first of each kind is slow, or shows a broken engine.
+
+    An engine that takes no images passes (the self-check says so); one that does not answer does not.
+    """
+    until = time.monotonic() + deadline_s
+    with EngineHttp(running.url) as engine:
+        for what, content in (
+            ("text", [{"type": "text", "text": "."}]),
+            ("an image", [image_part(1, 224), {"type": "text", "text": "."}]),
+        ):
+            progress("warming up", f"a first request with {what}")
+            left = max(1.0, until - time.monotonic())
+            try:
+                message = {"role": "user", "content": content}
+                reply = engine.chat(running.model, [message], max_tokens=4, deadline_s=left)
+            except NoAnswer:
+                raise supervisor.boot_failure(
+                    running,
+                    f"{running.profile} listens but did not answer a request within {deadline_s:.0f} s",
+                ) from None
+            except Unreachable:
+                raise supervisor.boot_failure(
+                    running, f"{running.profile} ended at its first request"
+                ) from None
+            if reply.status >= 500:
+                raise supervisor.boot_failure(running, f"the first request with {what} failed: {reply.error}")
+
+
+def _environment(venv: EngineVenv, profile: Profile, extra: Mapping[str, str]) -> dict[str, str]:
+    env = venv.environment(os.environ)
+    env.update(profile.environment)
+    env.setdefault("VLLM_CACHE_ROOT", str(cache_dir() / "vllm"))
+    env.update(extra)
+    return env
+
+
+def _model(
+    venv: EngineVenv, env: Mapping[str, str], profile: Profile, recipe: Recipe, progress: Progress
+) -> str:
+    if profile.model.builder == "standin":
+        return str(build_checkpoint(venv.python, env, recipe, progress))
+    if profile.model.path is None:
+        raise CheckpointError(f"{profile.title} needs {profile.model.ask}", "Name it with --model FOLDER.")
+    looks_local = profile.model.path.startswith((".", "/", "~"))
+    path = Path(profile.model.path).expanduser()
+    if looks_local and not (path / "config.json").is_file():
+        raise CheckpointError(f"{path} holds no model", "Name a folder that has a config.json with --model.")
+    return str(path.resolve()) if looks_local else profile.model.path
+
+
+def _image_cache(wanted: ImageCache, progress: Progress) -> tuple[str, int]:
+    """Kind and MiB of the image cache on this machine. Too little shared memory kills an engine in mid-run.
+
+    Judged by the size of ``/dev/shm``, not by what is free, so that a second start comes to the same answer.
+    """
+    if wanted.kind == "lru":
+        return wanted.kind, wanted.mib
+    room = shutil.disk_usage(SHM).total // MIB if SHM.is_dir() else 0
+    if room >= wanted.mib:
+        return wanted.kind, wanted.mib
+    if wanted.fallback is None:
+        raise LaunchError(
+            f"/dev/shm holds {room} MiB, the image cache needs {wanted.mib}",
+            f"Give it more (in a container: --shm-size {wanted.mib + 256}m), or lower image_cache.mib.",
+        )
+    progress("image cache", f"/dev/shm has only {room} MiB: using the {wanted.fallback} cache instead")
+    return wanted.fallback, wanted.mib
+
+
+def _command(
+    venv: EngineVenv, profile: Profile, model: str, host: str, port: int, cache: str, mib: int
+) -> list[str]:
+    return [
+        str(venv.python),
+        # not `vllm serve`: that command looks for a distribution called vllm, and the CPU one isn't
+        *("-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", model),
+        *("--served-model-name", profile.model.served_name),
+        *("--host", host, "--port", str(port)),
+        *("--mm-processor-cache-type", cache),
+        *("--mm-processor-cache-gb", f"{mib / 1024:g}"),
+        *profile.arguments(venv.version),
+    ]
+
+
+def _digest(command: list[str], environment: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps([command, sorted(environment.items())]).encode()).hexdigest()[:16]

@@ -1,0 +1,60 @@
+"""What the last lines of an engine's log mean, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_KNOWN: tuple[tuple[str, str], ...] = (
+    (
+        r"out of memory|OutOfMemoryError|No available memory for the cache",
+        "The GPU's memory is too small or in use: free it, take a smaller variant of the profile, or lower"
+        " max-model-len.",
+    ),
+    (
+        r"tokens that can be stored in KV cache|KV cache is needed",
+        "The KV cache can't hold max-model-len: take a smaller variant, or lower it in a profile of your own.",
+    ),
+    (
+        r"Free memory on device .* is less than desired",
+        "Another program uses the GPU: stop it, or lower gpu-memory-utilization.",
+    ),
+    (r"Address already in use", "Another program took the port: choose another with --port."),
+    (
+        r"unrecognized arguments|invalid choice|error: argument",
+        "This vLLM doesn't know a flag of the profile: install the version that the requirements file names.",
+    ),
+    (
+        r"gated repo|Access to model|401 Client Error|RepositoryNotFound|is not a valid model identifier",
+        "The model can't be downloaded: check its name, accept its licence on its page and log in, or name a"
+        " folder with --model.",
+    ),
+    (
+        r"offline mode|OfflineModeIsEnabled|LocalEntryNotFound|couldn't connect",
+        "The model is not on this machine and can't be downloaded: name a folder that has it with --model.",
+    ),
+    (
+        r"operator torchvision::\w+ does not exist|Could not load this library",
+        "torch and torchvision are builds of different kinds: remove the engine's environment from the cache,"
+        " it is built anew on the next start.",
+    ),
+    (
+        r"No CUDA GPUs are available|Failed to infer device type|no NVIDIA driver",
+        "No GPU is visible: check the driver (nvidia-smi), or use the profile standin-cpu.",
+    ),
+    (
+        r"No space left on device|Bus error|SIGBUS",
+        "Disk or /dev/shm is full: make room; in a container raise shm_size.",
+    ),
+    (r"Killed|SIGKILL|signal 9", "The system killed it, most likely for memory: close other programs."),
+)
+_UNKNOWN = "The last lines of its log say why."
+
+
+def remedy_for(log_lines: Sequence[str]) -> str:
+    """The remedy for the first known fault in ``log_lines``, newest first."""
+    for line in reversed(log_lines):
+        for pattern, remedy in _KNOWN:
+            if re.search(pattern, line, re.IGNORECASE):
+                return remedy
+    return _UNKNOWN
