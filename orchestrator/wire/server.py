@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 Json = dict[str, Any]
 
@@ -472,3 +472,40 @@ def status_details(status: str, reason: str | None) -> Mapping[str, Any] | None:
     if status == "failed":
         details["error"] = {"type": "server_error", "code": reason or "internal_error"}
     return details
+
+
+class UnknownEvent(BaseModel):
+    """An event of a type that this version does not know: kept whole, for clients newer servers talk to."""
+
+    model_config = ConfigDict(frozen=True)
+    type: str
+    payload: Json
+
+
+def _event_types() -> dict[str, type[ServerEvent]]:
+    models = [*ServerEvent.__subclasses__(), *_OfResponse.__subclasses__()]
+    return {m.model_fields["type"].default: m for m in models if m is not _OfResponse}
+
+
+_TYPES = _event_types()
+
+
+def parse_event(payload: Json) -> tuple[ServerEvent | UnknownEvent, int | None]:
+    """The typed event of a decoded frame and its ``server_event_seq``; ``ValueError`` if it has no type.
+
+    A known type whose fields do not fit comes back as ``UnknownEvent`` too: a client must not fall over
+    a newer server.
+    """
+    fields = dict(payload)
+    seq = fields.pop("server_event_seq", None)
+    seq = seq if isinstance(seq, int) else None
+    name = fields.get("type")
+    if not isinstance(name, str):
+        raise ValueError("a server event has a string `type`")
+    model = _TYPES.get(name)
+    if model is not None:
+        try:
+            return model.model_validate(fields), seq
+        except ValidationError:
+            pass
+    return UnknownEvent(type=name, payload=payload), seq
