@@ -1,0 +1,181 @@
+"""Media sources: files, folders, numbered pictures and live streams as one kind of sampled stream.
+
+::
+
+    source = open_media("clip.mp4", MediaOptions(bounds, period_ms=1000))
+    async for frame in source.play():
+        ...
+    source.statistics()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+from bridges.media_images import PICTURES, ImageReader, is_pattern, matching, natural
+from bridges.media_live import LiveReader
+from bridges.media_types import (
+    MediaError,
+    MediaFrame,
+    MediaInfo,
+    MediaOptions,
+    MediaStatistics,
+    Reader,
+)
+from bridges.media_video import VideoReader, duration_ms, open_video
+
+__all__ = [
+    "MediaError",
+    "MediaFrame",
+    "MediaInfo",
+    "MediaOptions",
+    "MediaSource",
+    "MediaStatistics",
+    "open_media",
+]
+
+VIDEOS = frozenset(
+    {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".m2ts", ".mts", ".flv", ".3gp",
+     ".ogv", ".wmv", ".y4m"}
+)  # fmt: skip
+_STREAMS = ("rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "srt", "mms")
+_READY = 4
+"""Samples that wait for the consumer of a file; the decoder then waits too."""
+_STOP_S = 30.0
+
+
+class MediaSource:
+    """One source that plays once. Decoding runs in a thread of its own.
+
+    A file waits for its consumer; a live stream does not: its consumer gets the newest sample, and older ones
+    nobody took are counted as dropped.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._live = reader.info.kind == "live"
+        self._statistics = MediaStatistics()
+        self._ready: deque[MediaFrame] = deque()
+        self._lock = threading.Lock()
+        self._space = threading.Semaphore(_READY)
+        self._stop = threading.Event()
+        self._failure: MediaError | None = None
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def info(self) -> MediaInfo:
+        return self._reader.info
+
+    def statistics(self) -> dict[str, Any]:
+        return {**self._statistics.as_dict(), "waiting": len(self._ready)}
+
+    async def play(self) -> AsyncGenerator[MediaFrame, None]:
+        """Samples in time order. Leaving the loop (or closing the generator) stops the decoder.
+
+        :raises MediaError: the source delivered nothing
+        """
+        if self._thread is not None:
+            raise RuntimeError("a media source plays once; open it again")
+        loop = asyncio.get_running_loop()
+        arrived = asyncio.Event()
+
+        def tell() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(arrived.set)
+
+        self._thread = threading.Thread(target=self._work, args=(tell,), name="media", daemon=True)
+        self._thread.start()
+        try:
+            while True:
+                await arrived.wait()
+                arrived.clear()
+                while (frame := self._take()) is not None:
+                    yield frame
+                # The end is set after the last sample: whoever sees it must look once more.
+                if self._ended and not self._ready:
+                    break
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            self._stop.set()
+            self._space.release()
+            await asyncio.to_thread(self._thread.join, _STOP_S)
+
+    def _take(self) -> MediaFrame | None:
+        with self._lock:
+            if not self._ready:
+                return None
+            frame = self._ready.popleft()
+        self._space.release()
+        return frame
+
+    def _work(self, tell: Any) -> None:
+        try:
+            for frame in self._reader.frames(self._stop, self._statistics):
+                if not self._live:
+                    self._space.acquire()
+                if self._stop.is_set():
+                    return
+                with self._lock:
+                    if self._live and self._ready:
+                        self._statistics.dropped += len(self._ready)
+                        self._ready.clear()
+                    self._ready.append(frame)
+                tell()
+        except MediaError as failure:
+            self._failure = failure
+        except Exception as fault:
+            # A decoder's surprise must not end in a thread that nobody hears.
+            self._failure = MediaError("unreadable", f"{self.info.name}: {fault}")
+        finally:
+            self._ended = True
+            tell()
+
+
+def open_media(location: str, options: MediaOptions) -> MediaSource:
+    """Find out what ``location`` is and make it ready to play.
+
+    A path to a video or picture, a folder (its videos if it has any, else its pictures, in natural order), a
+    pattern (``frame_%04d.jpg``, ``frame_*.png``), or a URL. An HTTP URL with a length plays like a file.
+    Blocking: it opens what it finds.
+
+    :raises MediaError: nothing there can be played
+    """
+    if "://" in location:
+        return MediaSource(_remote(location, options))
+    path = Path(location).expanduser()
+    if path.is_dir():
+        files = sorted((one for one in path.iterdir() if one.is_file()), key=natural)
+        return MediaSource(_files(files, location, options))
+    if path.exists():
+        return MediaSource(_files([path], location, options, any_name=True))
+    if is_pattern(location):
+        return MediaSource(_files(matching(str(path)), location, options))
+    raise MediaError("not_found", f"there is no {location}")
+
+
+def _files(paths: list[Path], name: str, options: MediaOptions, *, any_name: bool = False) -> Reader:
+    videos = [path for path in paths if path.suffix.lower() in VIDEOS]
+    pictures = [path for path in paths if path.suffix.lower() in PICTURES]
+    if any_name and not pictures:
+        videos = paths
+    if videos:
+        return VideoReader([str(path) for path in videos], name, options)
+    if pictures:
+        return ImageReader(pictures, name, options)
+    raise MediaError("not_found", f"there is no video and no picture in {name}")
+
+
+def _remote(url: str, options: MediaOptions) -> Reader:
+    if url.partition("://")[0].lower() in _STREAMS:
+        return LiveReader(url, options)
+    container, stream = open_video(url)
+    with container:
+        endless = duration_ms(container, stream) is None
+    return LiveReader(url, options) if endless else VideoReader([url], url, options)

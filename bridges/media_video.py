@@ -1,0 +1,240 @@
+"""Video through PyAV: containers opened with typed errors, pictures at true times, upright and bounded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Any, cast
+
+import av
+import av.error
+import numpy as np
+from av.container import InputContainer
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+from PIL import Image
+
+from bridges.frames import FrameBounds, bounded_size, encode_jpeg
+from bridges.media_types import MediaError, MediaFrame, MediaInfo, MediaOptions, MediaStatistics, Sampler
+
+OPEN_S = 10.0
+READ_S = 10.0
+_UNKNOWN_INTERVAL_MS = 40
+_MISSING_TAIL_MS = 1000
+
+
+def open_video(location: str) -> tuple[InputContainer, VideoStream]:
+    """Open a file or URL and find its moving picture (cover art is none). The caller closes the container.
+
+    :raises MediaError: it cannot be used
+    """
+    options = {"rtsp_transport": "tcp"} if location.startswith(("rtsp:", "rtsps:")) else {}
+    remote = "://" in location
+    try:
+        container = av.open(location, options=options, timeout=(OPEN_S, READ_S) if remote else None)
+    except (av.error.FileNotFoundError, av.error.HTTPNotFoundError) as missing:
+        raise MediaError("not_found", f"there is no {location}") from missing
+    except (av.error.ProtocolNotFoundError, av.error.DemuxerNotFoundError) as unknown:
+        raise MediaError("unsupported", f"{location}: {_why(unknown)}") from unknown
+    except (av.error.InvalidDataError, av.error.PermissionError, av.error.IsADirectoryError) as broken:
+        raise MediaError("unreadable", f"{location} is not a readable video: {_why(broken)}") from broken
+    except (av.error.FFmpegError, OSError) as failed:
+        code = "unreachable" if remote else "unreadable"
+        raise MediaError(code, f"{location} cannot be opened: {_why(failed)}") from failed
+    art = av.stream.Disposition.attached_pic
+    stream = next((one for one in container.streams.video if not one.disposition & art), None)
+    if stream is None:
+        container.close()
+        raise MediaError("no_video", f"{location} holds no video stream")
+    try:
+        # The codec context is made on first use; a codec that this build lacks shows here.
+        stream.thread_type = "AUTO"
+    except (AttributeError, av.error.FFmpegError, ValueError) as unknown:
+        container.close()
+        raise MediaError(
+            "unsupported", f"{location} is in a codec that this build cannot decode"
+        ) from unknown
+    return container, stream
+
+
+def duration_ms(container: InputContainer, stream: VideoStream) -> int | None:
+    """Declared length of the video, if there is one."""
+    if stream.duration is not None and stream.time_base is not None:
+        return round(stream.duration * stream.time_base * 1000)
+    return None if container.duration is None else container.duration * 1000 // av.time_base
+
+
+class PictureClock:
+    """Times of a stream's pictures in ms from its first one: rebased, never falling.
+
+    A stream whose time stamps jump back (spliced recordings) goes on where it was.
+    """
+
+    def __init__(self, stream: VideoStream) -> None:
+        rate = stream.average_rate or stream.guessed_rate
+        self.interval_ms = max(1, round(1000 / rate)) if rate else _UNKNOWN_INTERVAL_MS
+        self._base = stream.time_base
+        self._zero: int | None = None
+        self.last_ms: int | None = None
+
+    def time_of(self, frame: VideoFrame) -> int:
+        base = frame.time_base or self._base
+        last = self.last_ms
+        if frame.pts is None or base is None:
+            time_ms = 0 if last is None else last + self.interval_ms
+        else:
+            stamp = round(frame.pts * base * 1000)
+            if self._zero is None:
+                self._zero = stamp
+            elif last is not None and stamp - self._zero < last:
+                self._zero = stamp - last - self.interval_ms
+            time_ms = stamp - self._zero
+        self.last_ms = time_ms
+        return time_ms
+
+    @property
+    def end_ms(self) -> int:
+        """When the last picture has been shown."""
+        return 0 if self.last_ms is None else self.last_ms + self.interval_ms
+
+
+def decode(
+    container: InputContainer, stream: VideoStream, stop: threading.Event, statistics: MediaStatistics
+) -> Iterator[VideoFrame]:
+    """All pictures that decode, in order of presentation. Damage is counted, not raised."""
+    packets = container.demux(stream)
+    while not stop.is_set():
+        try:
+            packet = next(packets)
+        except StopIteration:
+            return
+        except av.error.FFmpegError as cut:
+            statistics.warn(f"{container.name} breaks off: {_why(cut)}")
+            break
+        try:
+            frames = packet.decode()
+        except av.error.FFmpegError:
+            statistics.corrupt += 1
+            continue
+        for frame in frames:
+            if isinstance(frame, VideoFrame):
+                statistics.decoded += 1
+                statistics.corrupt += frame.is_corrupt
+                yield frame
+    if stop.is_set():
+        return
+    try:
+        for frame in stream.codec_context.decode(None):
+            statistics.decoded += 1
+            yield frame
+    except (av.error.FFmpegError, EOFError):
+        return
+
+
+def encode(frame: VideoFrame, stream: VideoStream, bounds: FrameBounds) -> tuple[bytes, int, int]:
+    """JPEG, width and height of a picture as a viewer would see it: turned, square pixels, within bounds."""
+    aspect = float(stream.sample_aspect_ratio or 1)
+    width, height = max(1, round(frame.width * aspect)), frame.height
+    swap, mirror, flip = _turn(frame)
+    if swap:
+        width, height = bounded_size(height, width, bounds)[::-1]
+    else:
+        width, height = bounded_size(width, height, bounds)
+    shrinks = width * height < frame.width * frame.height
+    pixels = frame.reformat(
+        width=width, height=height, format="rgb24", interpolation="AREA" if shrinks else "BICUBIC"
+    ).to_ndarray()
+    if swap:
+        pixels = pixels.transpose(1, 0, 2)
+        width, height = height, width
+    if mirror:
+        pixels = pixels[:, ::-1]
+    if flip:
+        pixels = pixels[::-1]
+    return encode_jpeg(Image.fromarray(np.ascontiguousarray(pixels))), width, height
+
+
+def _turn(frame: VideoFrame) -> tuple[bool, bool, bool]:
+    """The display matrix as: swap the axes, then mirror left-right, then flip upside down.
+
+    The matrix maps a source point to ``x' = a x + c y``, ``y' = b x + d y`` (ISO/IEC 14496-12, 8.3.2);
+    angles between quarter turns go to the nearest one.
+    """
+    data = frame.side_data.get("DISPLAYMATRIX")
+    if data is None:
+        return False, False, False
+    matrix = np.frombuffer(bytes(cast(Any, data)), np.int32)
+    a, b, c, d = (int(matrix[place]) for place in (0, 1, 3, 4))
+    if abs(b) > abs(a):
+        return True, c < 0, b < 0
+    return False, a < 0, d < 0
+
+
+class VideoReader:
+    """Plays videos one after the other as one stream of samples.
+
+    :param locations: paths or URLs; ones that cannot be used are skipped and counted, unless none can
+    """
+
+    def __init__(self, locations: Sequence[str], name: str, options: MediaOptions) -> None:
+        self._locations = locations
+        self._options = options
+        # A single file is checked at once; a folder's files as their turn comes.
+        duration = self._probe(locations[0]) if len(locations) == 1 else None
+        limit = options.max_duration_ms
+        if duration is not None:
+            duration = duration * options.loop if limit is None else min(limit, duration * options.loop)
+        self.info = MediaInfo("video", name, duration)
+
+    def frames(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaFrame]:
+        options = self._options
+        sampler = Sampler(options.period_ms, options.frames_per_tick)
+        start_ms = 0
+        failed: MediaError | None = None
+        for _ in range(options.loop):
+            before = statistics.decoded
+            for location in self._locations:
+                try:
+                    container, stream = open_video(location)
+                except MediaError as unusable:
+                    failed = failed or unusable
+                    statistics.skipped += 1
+                    statistics.warn(unusable.message)
+                    continue
+                with container:
+                    clock, name = PictureClock(stream), PurePath(location).name
+                    for frame in decode(container, stream, stop, statistics):
+                        time_ms = start_ms + clock.time_of(frame)
+                        if options.max_duration_ms is not None and time_ms >= options.max_duration_ms:
+                            return
+                        if sampler.wants(time_ms):
+                            statistics.delivered += 1
+                            yield MediaFrame(time_ms, *encode(frame, stream, options.bounds), name)
+                    self._note_missing_tail(name, clock, duration_ms(container, stream), stop, statistics)
+                start_ms += clock.end_ms
+                if stop.is_set():
+                    return
+            if statistics.decoded == before:
+                raise failed or MediaError("unreadable", f"nothing in {self.info.name} decodes")
+
+    @staticmethod
+    def _probe(location: str) -> int | None:
+        container, stream = open_video(location)
+        with container:
+            return duration_ms(container, stream)
+
+    @staticmethod
+    def _note_missing_tail(
+        name: str,
+        clock: PictureClock,
+        declared_ms: int | None,
+        stop: threading.Event,
+        statistics: MediaStatistics,
+    ) -> None:
+        if declared_ms is not None and declared_ms - clock.end_ms > _MISSING_TAIL_MS and not stop.is_set():
+            statistics.warn(f"{name} ends after {clock.end_ms / 1000:.1f} s of {declared_ms / 1000:.1f} s")
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

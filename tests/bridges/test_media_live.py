@@ -1,0 +1,109 @@
+"""A live stream over a real socket: it breaks, comes back, and its times go on."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bridges.frames import FrameBounds
+from bridges.media import MediaError, MediaOptions, MediaStatistics, open_media
+from bridges.media_live import LiveReader
+from tests.fakes.clips import make_clip
+
+OPTIONS = MediaOptions(FrameBounds(32 * 32, 256 * 256, 16), period_ms=500)
+
+
+class Server:
+    """Sends the same transport stream to each of ``accepts`` connections without a length, then is gone."""
+
+    def __init__(self, data: bytes, accepts: int) -> None:
+        self._data = data
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/live.ts"
+        self._thread = threading.Thread(target=self._serve, args=(accepts,), daemon=True)
+        self._thread.start()
+
+    def _serve(self, accepts: int) -> None:
+        for _ in range(accepts):
+            try:
+                peer, _address = self._listener.accept()
+            except OSError:
+                return
+            with peer:
+                peer.recv(65536)
+                head = b"HTTP/1.1 200 OK\r\nContent-Type: video/mp2t\r\nConnection: close\r\n\r\n"
+                try:
+                    peer.sendall(head + self._data)
+                except OSError:
+                    continue
+        self._listener.close()
+
+    def close(self) -> None:
+        self._listener.close()
+        self._thread.join(10)
+
+
+@contextmanager
+def serving(path: Path, accepts: int) -> Iterator[Server]:
+    server = Server(make_clip(path, codec="libx264", times_ms=range(0, 2000, 100)).read_bytes(), accepts)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def test_reconnects_and_goes_on(tmp_path: Path) -> None:
+    """Three connections, then refusals for longer than it waits."""
+    clock = [100.0]
+    waits: list[float] = []
+
+    def wait(_stop: threading.Event, seconds: float) -> None:
+        waits.append(seconds)
+        clock[0] += seconds
+
+    with serving(tmp_path / "live.ts", accepts=3) as server:
+        reader = LiveReader(server.url, OPTIONS, give_up_s=20, wait=wait, now=lambda: clock[0])
+        statistics = MediaStatistics()
+        times = [frame.media_time_ms for frame in reader.frames(threading.Event(), statistics)]
+    assert statistics.reconnects == 2
+    # Two seconds of pictures a connection, half a second between connections.
+    assert times[:4] == [0, 500, 1000, 1500]
+    assert times[4] == 1900 + 500 and len(times) >= 11
+    assert times == sorted(times)
+    assert waits[:6] == [0.5, 0.5, 0.5, 1.0, 2.0, 4.0] and set(waits[6:]) == {5.0}
+    assert statistics.warnings
+
+
+def test_a_limit_ends_it(tmp_path: Path) -> None:
+    options = MediaOptions(OPTIONS.bounds, period_ms=500, max_duration_ms=1000)
+    with serving(tmp_path / "live.ts", accepts=1) as server:
+        reader = LiveReader(server.url, options)
+        frames = list(reader.frames(threading.Event(), MediaStatistics()))
+    assert [frame.media_time_ms for frame in frames] == [0, 500]
+
+
+def test_stops_between_connections(tmp_path: Path) -> None:
+    stop = threading.Event()
+    with serving(tmp_path / "live.ts", accepts=1) as server:
+        reader = LiveReader(server.url, OPTIONS, wait=lambda event, _seconds: event.set())
+        assert len(list(reader.frames(stop, MediaStatistics()))) == 4
+
+
+def test_the_first_connection_has_one_try() -> None:
+    with pytest.raises(MediaError) as caught:
+        list(LiveReader("rtsp://127.0.0.1:9/x", OPTIONS).frames(threading.Event(), MediaStatistics()))
+    assert caught.value.code == "unreachable"
+
+
+async def test_a_stream_without_length_is_live(tmp_path: Path) -> None:
+    """Opened once to look and once to play."""
+    with serving(tmp_path / "live.ts", accepts=2) as server:
+        source = open_media(server.url, MediaOptions(OPTIONS.bounds, period_ms=500, max_duration_ms=1500))
+        assert source.info.kind == "live"
+        times = [frame.media_time_ms async for frame in source.play()]
+    assert times and times == sorted(times) and times[-1] <= 1400
