@@ -24,6 +24,25 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class TurnDetection:
+    """Server-side voice activity detection. Times in ms; ``threshold`` is a probability."""
+
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    min_speech_duration_ms: int = 96
+    create_response: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFormat:
+    """``encoding``: pcm16, pcm_f32le, g711_ulaw or g711_alaw; ``rate_hz``: samples per second, mono."""
+
+    encoding: str = "pcm16"
+    rate_hz: int = 16000
+
+
+@dataclass(frozen=True, slots=True)
 class SessionConfig:
     """What a client may set. ``None`` means the profile's default.
 
@@ -31,6 +50,14 @@ class SessionConfig:
     :param persona: key of a persona in the prompt pack
     :param instructions: free text added to the persona
     :param auto_response: True: every tick may speak; False: turn mode
+    :param modalities: output the client wants: text, audio; what the backend lacks is left out
+    :param max_output_tokens: of one response
+    :param turn_detection: the server's own detector, or ``None``
+    :param overlap_policy: ``listen_only`` or ``barge_in_on_speech``
+    :param playback_policy: ``ack_only`` or ``wall_clock``
+    :param include: what the client asks to be sent beside the contract's events (``vigil.tick``)
+    :param extra_body: keys for the model behind the backend, passed on as they are
+    :param echo: other keys that the client sent, returned to it unread
     """
 
     model: str
@@ -39,11 +66,39 @@ class SessionConfig:
     auto_response: bool | None = None
     language: str | None = None
     seed: int | None = None
+    modalities: tuple[str, ...] = ("text", "audio")
+    voice: str | None = None
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    speed: float | None = None
+    input_format: AudioFormat = AudioFormat()
+    output_format: AudioFormat = AudioFormat(rate_hz=24000)
+    turn_detection: TurnDetection | None = None
+    overlap_policy: str = "listen_only"
+    overlap_short_ack_ms: float = 700.0
+    overlap_barge_in_ms: float = 1200.0
+    overlap_silence_rms: float = 0.003
+    playback_policy: str = "ack_only"
+    idle_timeout_s: float = 300.0
+    include: tuple[str, ...] = ()
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    echo: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a backend offers; projected on the wire as the ``capabilities`` object."""
+    """What a backend offers; projected on the wire as the ``capabilities`` object.
+
+    Modalities are named as on the wire: ``audio``, ``video``.
+
+    :param output_modalities: what it can answer with
+    :param auto_response: the profile's mode where the client sets none
+    :param holds_turn_input: in turn mode, input waits in the session until it is committed; otherwise
+        the backend records it as it comes
+    :param concurrent_turns: a next turn may begin while the last one's audio still comes
+    :param text_follows_audio: text and audio of a response advance together
+    :param native_turn_policy: the model itself decides when to speak
+    """
 
     chunk_period_ms: int
     required_input_modalities: tuple[str, ...] = ()
@@ -54,6 +109,26 @@ class Capabilities:
     supports_session_resume: bool = True
     target_barge_in_latency_ms: int | None = None
     max_frames_per_append: int = 2
+    output_modalities: tuple[str, ...] = ("text",)
+    auto_response: bool = True
+    holds_turn_input: bool = False
+    concurrent_turns: bool = False
+    text_follows_audio: bool = True
+    native_turn_policy: bool = True
+    external_turn_signal: bool = True
+    client_commit: bool = True
+    audio_truncate: bool = True
+    input_modes: tuple[str, ...] = ("reencode_context", "replace_latest_chunk")
+    adapter_patterns: tuple[str, ...] = ("context_replay",)
+    signal_sources: tuple[str, ...] = ("client_event", "server_policy", "model_native")
+    engine_traits: tuple[str, ...] = ()
+    stage_handoff_transport: str | None = None
+    max_sessions: int = 2
+
+    @property
+    def video_alone(self) -> bool:
+        """A frame without audio is input on its own."""
+        return "audio" not in self.required_input_modalities
 
 
 # --- conversation facts the session hands to the backend -------------------------------------------
@@ -130,6 +205,22 @@ class AudioDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """The session's detector heard the user begin. ``audio_start_ms``: on the input's own clock."""
+
+    fence: Fence
+    audio_start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStopped:
+    """The user stopped; ``audio_end_ms`` includes the silence that told so."""
+
+    fence: Fence
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class UserTranscript:
     fence: Fence
     text: str
@@ -202,6 +293,8 @@ BackendOutput = (
     | Decision
     | TextDelta
     | AudioDelta
+    | SpeechStarted
+    | SpeechStopped
     | UserTranscript
     | TurnEnd
     | TickDone
