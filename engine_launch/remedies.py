@@ -13,7 +13,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ),
     (
         r"tokens that can be stored in KV cache|KV cache is needed",
-        "The KV cache can't hold max-model-len: take a smaller variant, or lower it in a profile of your own.",
+        "The KV cache can't hold max-model-len: take a smaller variant, or lower it in your own profile.",
     ),
     (
         r"Free memory on device .* is less than desired",

@@ -1,0 +1,75 @@
+"""What ``--engine`` names: the address of an engine, or a profile to have one started from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine_launch import supervisor
+from engine_launch.atomic import Progress, silent
+from engine_launch.launch import up
+from engine_launch.liveness import Liveness, probe
+from engine_launch.profile import base_name, load_profile
+from engine_launch.selfcheck import SelfCheck, TagSpec, self_check
+from engine_launch.supervisor import Running
+
+TagsForFamily = Callable[[str], TagSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """An engine that is there, and what its self-check showed.
+
+    :param family: the prompt pack that fits, where it is known (started from a profile)
+    :param running: how it was started, where that was done here
+    :param started: this call started it
+    """
+
+    url: str
+    family: str | None
+    running: Running | None
+    started: bool
+    check: SelfCheck
+
+
+def is_url(target: str) -> bool:
+    return target.startswith(("http://", "https://"))
+
+
+def connect(
+    target: str,
+    *,
+    tags_for_family: TagsForFamily,
+    family: str | None = None,
+    model: str | None = None,
+    api_key: str | None = None,
+    progress: Progress = silent,
+) -> Connected:
+    """The engine at a URL, or the one of a profile (started when it doesn't run), checked.
+
+    :param family: whose tags to learn at a URL; an engine started from a profile knows its own
+    Raises ``LaunchError`` when a profile's engine can't be started. A URL that does not answer is no error
+    here: see ``check.answered``.
+    """
+    running = supervisor.find_by_url(target) if is_url(target) else already_running(target)
+    started = False
+    if running is None and not is_url(target):
+        running, started = up(load_profile(target), progress=progress), True
+    known = running.family if running else family
+    progress("checking", "real requests that show what the engine can do")
+    check = self_check(
+        running.url if running else target,
+        model=model or (running.model if running else None),
+        tags=tags_for_family(known) if known else None,
+        launched=running,
+        api_key=api_key,
+    )
+    return Connected(running.url if running else target, known, running, started, check)
+
+
+def already_running(named: str) -> Running | None:
+    """The engine of a profile, if it runs and answers, with whatever port and settings it was started."""
+    running = supervisor.find(base_name(named))
+    if running is None or (":" in named and running.profile != named):
+        return None
+    return running if probe(running.url, running.model).liveness in (Liveness.ALIVE, Liveness.SLOW) else None
