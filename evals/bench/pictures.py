@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from itertools import cycle, islice
+from itertools import islice
 from pathlib import Path
 
 import av
@@ -16,13 +16,11 @@ CLIPS = ("bikes.mp4", "bigbuckbunny.mp4")
 
 
 def squares(side: int, count: int) -> list[bytes]:
-    """``count`` JPEGs of ``side`` x ``side`` pixels, no two of the same bytes: clips, then the clips mirrored."""
+    """``count`` different JPEGs of ``side`` x ``side`` pixels: the clips, then the clips mirrored."""
     made: list[bytes] = []
-    for mirrored in cycle((False, True)):
+    for mirrored in (False, True):
         for name in CLIPS:
             made += [_square(p, side, mirrored) for p in islice(_pictures(clip(name)), count - len(made))]
-        if len(made) == count or mirrored:
-            break
     if len(made) < count:
         raise ValueError(f"the clips hold {len(made)} pictures, not {count}")
     return made
@@ -31,7 +29,7 @@ def squares(side: int, count: int) -> list[bytes]:
 def _pictures(path: Path) -> Iterator[Image.Image]:
     with av.open(str(path)) as container:
         for frame in container.decode(video=0):
-            yield frame.to_image()
+            yield frame.to_image()  # type: ignore[no-untyped-call]
 
 
 def _square(picture: Image.Image, side: int, mirrored: bool) -> bytes:

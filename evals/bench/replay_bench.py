@@ -12,20 +12,14 @@ request and reading its answer, but not for checking or keeping frames.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from evals.bench.arms import ARMS, Rival, Sample, Tap
+from evals.bench.arms import ARMS, Sample
 from evals.bench.machine import machine
-from evals.bench.pictures import squares
 from evals.stats import percentile
 
 POINTS = (10, 50, 100)
@@ -47,7 +41,7 @@ def point_of(frames: int) -> int | None:
 
 
 def result_of(samples: Samples, facts: dict[str, Any]) -> dict[str, Any]:
-    """The bench's JSON: per point and arm p50 and p95 in ms and median counts, ratios, and goals met or not."""
+    """The bench's JSON: per point and arm p50 and p95 in ms and median counts; ratios; goals met."""
     points = []
     for point, arms in samples.items():
         figures = {arm: _figures(arms[arm]) for arm in ARMS}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +19,7 @@ from evals.replay.options import EXIT_MEANINGS, Exit, Pace, Query, ReplayError, 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from evals.replay.drive import Drive, Sampling
     from evals.replay.folder import RunFolder
     from evals.replay.run import Ending
     from evals.replay.source import Source
@@ -78,10 +81,11 @@ def replay(
         str | None,
         typer.Option(metavar="URL", help="Drive a running vigil serve over HTTP instead of an engine."),
     ] = None,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="VIGIL_SERVER_KEY", help="Key for --server.", show_envvar=False)
-    ] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="REPLAY_API_KEY", help="Key for --server.")] = None,
     model: Annotated[str | None, typer.Option(help="Served model; default: the only one.")] = None,
+    family: Annotated[
+        str | None, typer.Option(help="Prompt pack; default: the profile's, or generic for an engine URL.")
+    ] = None,
     persona: Annotated[str | None, typer.Option(help="Persona of the prompt pack.")] = None,
     language: Annotated[str | None, typer.Option(help="Language of prompts and summaries.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the sampling.")] = None,
@@ -102,21 +106,21 @@ def replay(
     Writes decisions.jsonl (one object a tick, as it happens), summary.json and report.html into the folder.
     A file waits for the model and loses no frame; of a live stream the newest frame is taken.
     """
-    if server is not None and engine is not None:
-        raise typer.BadParameter(
-            "names an engine behind us, --server one behind a server: give one", param_hint="--engine"
-        )
-    if server is not None and threshold is not None:
-        raise typer.BadParameter(
-            "is a setting of the server: set decision.threshold there", param_hint="--threshold"
-        )
-    if server is not None and seed is not None:
-        raise typer.BadParameter("is a setting of the server: set decision.seed there", param_hint="--seed")
+    if server is not None:
+        if not server.startswith(("http://", "https://")):
+            raise typer.BadParameter("is a URL: http://host:port", param_hint="--server")
+        settled = {
+            "engine": engine,
+            "family": family,
+            "language": language,
+            "seed": seed,
+            "threshold": threshold,
+        }
+        for name, value in settled.items():
+            if value is not None:
+                raise typer.BadParameter("is settled by the server", param_hint=f"--{name}")
     if threshold is not None and not 0 < threshold < 1:
         raise typer.BadParameter("lies between 0 and 1, both excluded", param_hint="--threshold")
-    for name, url in (("--server", server),):
-        if url is not None and not url.startswith(("http://", "https://")):
-            raise typer.BadParameter("is a URL: http://host:port", param_hint=name)
     options = ReplayOptions(
         source=source,
         out=out or _default_out(source),
@@ -126,6 +130,7 @@ def replay(
         server=server,
         api_key=api_key,
         model=model,
+        family=family,
         persona=persona,
         language=language,
         seed=seed,
@@ -162,10 +167,15 @@ def run(options: ReplayOptions) -> Exit:
     """Replay with files, console and signals; the exit code. Messages go to standard error."""
     from rich.console import Console
 
+    from evals.replay.source import Video
+
+    problems = Console(stderr=True)
     try:
-        return asyncio.run(_run(options, Console()))
+        source = Video(options.source, options.loop)
+        with drive_of(options, lambda line: problems.print(line, style="dim", markup=False)) as drive:
+            return asyncio.run(_run(options, source, drive, Console()))
     except ReplayError as error:
-        Console(stderr=True).print(
+        problems.print(
             f"vigil replay: {error.message}", style="red", markup=False, highlight=False, soft_wrap=True
         )
         return error.exit_code
@@ -174,20 +184,41 @@ def run(options: ReplayOptions) -> Exit:
         return Exit.INTERRUPTED
 
 
-async def _run(options: ReplayOptions, console: Console) -> Exit:
+@contextmanager
+def drive_of(options: ReplayOptions, tell: Callable[[str], None]) -> Iterator[Drive]:
+    """What decides: the server of the options, or a core of our own behind their engine."""
+    if options.server is not None:
+        from evals.replay.http_api import HttpDrive
+        from orchestrator.runtime.clock import SystemClock
+
+        yield HttpDrive(
+            options.server,
+            model=options.model,
+            persona=options.persona,
+            api_key=options.api_key,
+            clock=SystemClock(),
+        )
+        return
+    from evals.replay.core import engine_of, settings_of
+    from evals.replay.in_process import InProcessDrive
+
+    settings = settings_of(options)
+    with engine_of(settings, tell) as engine:
+        yield InProcessDrive(settings, engine)
+
+
+async def _run(options: ReplayOptions, source: Source, drive: Drive, console: Console) -> Exit:
     from evals.replay.console import RunConsole, print_outcome
     from evals.replay.run import Ending, replay
     from orchestrator.runtime.clock import SystemClock
 
-    source = open_source(options)
-    drive = make_drive(options)
     try:
-        period_ms = await drive.prepare()
+        sampling = await drive.prepare()
         ending = Ending(asyncio.Event())
         _stop_on_signals(ending)
         with open_folder(options) as folder:
-            with RunConsole(console, _expected_ticks(options, source, period_ms)) as view:
-                summary = await replay(options, source, drive, folder, view, SystemClock(), ending, period_ms)
+            with RunConsole(console, _expected_ticks(options, source, sampling)) as view:
+                summary = await replay(options, source, drive, folder, view, SystemClock(), ending, sampling)
             print_outcome(console, summary, str(options.out))
     finally:
         await drive.close()
@@ -206,10 +237,8 @@ def open_folder(options: ReplayOptions) -> RunFolder:
         raise ReplayError(Exit.USAGE, "out_unusable", message) from None
 
 
-def _expected_ticks(options: ReplayOptions, source: Source, period_ms: int) -> int | None:
-    frames = source.expected(period_ms)
-    whole = frames * options.loop if frames is not None else None
-    known = [n for n in (whole, options.max_ticks) if n is not None]
+def _expected_ticks(options: ReplayOptions, source: Source, sampling: Sampling) -> int | None:
+    known = [n for n in (source.expected(sampling), options.max_ticks) if n is not None]
     return min(known) if known else None
 
 

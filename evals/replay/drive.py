@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from bridges.frames import FrameBounds
+
 PATIENCE_S = 600.0
 """How long one frame may wait for its decision: an engine that died may be started again meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a video is turned into frames: one every ``period_ms``, encoded within ``bounds``."""
+
+    period_ms: int
+    bounds: FrameBounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +46,8 @@ class Drive(Protocol):
 
     transport: str
 
-    async def prepare(self) -> int:
-        """Reach the engine, check the model, and return the tick period in ms."""
+    async def prepare(self) -> Sampling:
+        """Reach the engine, check the model, and say what frames it takes."""
 
     async def open(self, sink: Sink) -> None:
         """Begin the session; from now on ``sink`` is told."""

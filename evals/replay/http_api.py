@@ -12,14 +12,17 @@ import httpx
 import orjson
 
 from bridges.circuit import Backoff, Clock
+from bridges.frames import FrameBounds
 from bridges.sse import SseParser
-from evals.replay.drive import PATIENCE_S, Frame, Sink
+from evals.replay.drive import PATIENCE_S, Frame, Sampling, Sink
 from evals.replay.options import Exit, ReplayError
 from evals.stats import COLUMNS
 
 CONNECT_S = 5.0
 ANSWER_S = 130.0
 """Longer than the server's own deadline for a request, so that its error is read, not ours."""
+BOUNDS = FrameBounds(1, 512 * 512)
+"""Frames are sent no larger than this; the server bounds them further where its model wants less."""
 KEPT = frozenset(
     {"timeout", "engine_unavailable", "engine_unreachable", "engine_lost", "engine_wedged", "engine_timeout"}
 )
@@ -68,7 +71,7 @@ class HttpDrive:
             trust_env=False,
         )
 
-    async def prepare(self) -> int:
+    async def prepare(self) -> Sampling:
         try:
             response = await self._http.get("/v1/models")
             if response.status_code != 200:
@@ -86,7 +89,7 @@ class HttpDrive:
             raise ReplayError(Exit.MODEL_MISSING, "model_not_found", message)
         self._model = self._model or next(iter(served))
         self._facts["model"] = self._model
-        return int(served[self._model].get("chunk_period_ms", 1000))
+        return Sampling(int(served[self._model].get("chunk_period_ms", 1000)), BOUNDS)
 
     def engine_facts(self) -> Mapping[str, Any]:
         return self._facts

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
-from evals.replay.drive import PATIENCE_S, Frame, Sink
+from evals.replay.core import open_local, sampling_of
+from evals.replay.drive import PATIENCE_S, Frame, Sampling, Sink
 from evals.replay.options import Exit, ReplayError
-from orchestrator.session.backend import SessionConfig
+from orchestrator.app import Core
+from orchestrator.engine_setup import Engine
+from orchestrator.runtime.actor import Session
+from orchestrator.runtime.subscription import Subscription
 from orchestrator.session.commands import AppendInput, AskQuery
 from orchestrator.session.events import (
     DelegationEvent,
@@ -19,42 +23,27 @@ from orchestrator.session.events import (
     OutputTextDelta,
     TickEvent,
 )
-from orchestrator.session.operations import Outcome
 from orchestrator.session.units import FrameInput, InputUnit
+from orchestrator.settings import Settings
 from orchestrator.wire.errors import EngineUnavailable, InvalidRequest, VigilError
 
 EVENTS = 4096
 """Events that may wait for us; we read at once, so only a stall of the whole loop could fill it."""
 
 
-class Core(Protocol):
-    """What the composition root builds: an engine, checked, and a session to watch with."""
-
-    period_ms: int
-
-    def engine_facts(self) -> Mapping[str, Any]: ...
-
-    async def open_session(self, config: SessionConfig) -> Any:
-        """A live ``orchestrator.runtime.actor.Session``."""
-
-    async def aclose(self) -> None:
-        """Close every session and what was started for them."""
-
-
 class InProcessDrive:
-    """One session of a core.
+    """One session of a core of its own.
 
-    :param build: makes the core when the run begins
-    :param config: what the session is opened with
+    :param engine: running and checked; not stopped here
     """
 
     transport = "in_process"
 
-    def __init__(self, build: Callable[[], Awaitable[Core]], config: SessionConfig) -> None:
-        self._build = build
-        self._config = config
+    def __init__(self, settings: Settings, engine: Engine) -> None:
+        self._settings = settings
+        self._engine = engine
         self._core: Core | None = None
-        self._session: Any = None
+        self._session: Session | None = None
         self._sink: Sink | None = None
         self._reading: asyncio.Task[None] | None = None
         self._told = asyncio.Condition()
@@ -64,38 +53,38 @@ class InProcessDrive:
         self._fault: ReplayError | None = None
         self._operations = 0
 
-    async def prepare(self) -> int:
-        try:
-            self._core = await self._build()
-        except VigilError as error:
-            raise _ended(error) from error
-        return self._core.period_ms
+    async def prepare(self) -> Sampling:
+        self._core = await open_local(self._settings, self._engine)
+        return sampling_of(self._engine)
 
     def engine_facts(self) -> Mapping[str, Any]:
-        return self._core.engine_facts() if self._core else {}
+        facts = {"url": self._engine.url, "family": self._engine.pack.family}
+        return facts | self._engine.facts.to_dict()
 
     async def open(self, sink: Sink) -> None:
         assert self._core is not None, "prepare comes first"
         try:
-            self._session = await self._core.open_session(self._config)
+            self._session = await self._core.open_session(self._core.defaults)
         except VigilError as error:
             raise _ended(error) from error
         self._sink = sink
         self._reading = asyncio.create_task(self._read(self._session.events(EVENTS)))
 
     async def ask(self, text: str) -> None:
+        assert self._session is not None, "open comes first"
         try:
             await self._session.submit(AskQuery(text=text, operation_id=self._operation("query")))
         except VigilError as error:
             raise _ended(error) from error
 
     async def show(self, frame: Frame, *, lossless: bool) -> None:
+        assert self._session is not None, "open comes first"
         picture = FrameInput(data=frame.data, media_time_ms=frame.media_time_ms)
         unit = InputUnit(frames=(picture,), lossless=lossless)
         command = AppendInput(operation_id=self._operation("frame"), unit=unit)
         before = self._decided
         try:
-            outcome: Outcome = await self._session.operation(command, PATIENCE_S)
+            outcome = await self._session.operation(command, PATIENCE_S)
             # A failed tick leaves its frame in the open turn. A live stream goes on to its next frame; a file
             # waits for the tick that decides this one, so that nothing piles up behind a dead engine.
             if outcome.error_code is None:
@@ -133,7 +122,7 @@ class InProcessDrive:
                 Exit.FAILED, "session_closed", "the session ended before the source"
             )
 
-    async def _read(self, events: Any) -> None:
+    async def _read(self, events: Subscription) -> None:
         """Tell the sink of every event, in order, until the session's last."""
         try:
             async for event in events:
@@ -150,6 +139,9 @@ class InProcessDrive:
         match event:
             case OutputTextDelta(delta=delta):
                 self._sink.delta(delta)
+            case TickEvent(record={"status": "dropped"} as record):
+                # No tick: input that no tick will show, a frame the engine refuses for one.
+                self._sink.notice("input_dropped", str(record.get("reason")))
             case TickEvent(record=record, error_code=error_code):
                 self._sink.tick(record)
                 self._last_tick = int(record["tick"])

@@ -87,6 +87,7 @@ class ReplayOptions:
     server: str | None = None
     api_key: str | None = None
     model: str | None = None
+    family: str | None = None
     persona: str | None = None
     language: str | None = None
     seed: int | None = None

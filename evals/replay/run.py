@@ -10,15 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evals.replay.console import RunConsole
-from evals.replay.drive import Drive, Frame
+from evals.replay.drive import Drive, Frame, Sampling
 from evals.replay.folder import RunFolder
 from evals.replay.options import Exit, Pace, Query, ReplayError, ReplayOptions
-from evals.replay.source import Source, looped
+from evals.replay.source import Source
 from evals.report.summary import RunFacts
 from orchestrator.session.backend import Clock
 
-PREFETCH = 3
-"""Frames of a file decoded ahead of the tick in flight."""
 CLOSE_TIMEOUT_S = 10.0
 """How long the session may take to end; the files are written whatever happens."""
 
@@ -74,7 +72,7 @@ async def replay(
     console: RunConsole,
     clock: Clock,
     ending: Ending,
-    period_ms: int,
+    sampling: Sampling,
 ) -> dict[str, Any]:
     """Run until the source ends, ``ending.stop`` is set or the session fails; write the files.
 
@@ -88,7 +86,7 @@ async def replay(
         nonlocal sent
         await drive.open(recorder)
         queries = list(options.queries)
-        async with aclosing(_paced(_frames(options, source, period_ms), options, source, clock)) as frames:
+        async with aclosing(_paced(source.frames(sampling), options, source, clock)) as frames:
             async for frame in frames:
                 for query in _due(queries, frame.media_time_ms):
                     await drive.ask(query.text)
@@ -148,12 +146,6 @@ def _due(queries: list[Query], media_time_ms: int) -> list[Query]:
     return due
 
 
-def _frames(options: ReplayOptions, source: Source, period_ms: int) -> AsyncGenerator[Frame, None]:
-    if source.live:
-        return source.frames(period_ms)
-    return _prefetched(looped(source, period_ms, options.loop))
-
-
 async def _paced(
     frames: AsyncGenerator[Frame, None], options: ReplayOptions, source: Source, clock: Clock
 ) -> AsyncGenerator[Frame, None]:
@@ -171,29 +163,3 @@ async def _paced(
                 if wait > 0:
                     await clock.sleep(wait)
             yield frame
-
-
-async def _prefetched(frames: AsyncGenerator[Frame, None]) -> AsyncGenerator[Frame, None]:
-    """Decode up to ``PREFETCH`` frames while a tick is in flight, so that decoding costs no latency."""
-    ready: asyncio.Queue[Frame | Exception | None] = asyncio.Queue(PREFETCH)
-
-    async def pump() -> None:
-        try:
-            async with aclosing(frames) as flow:
-                async for frame in flow:
-                    await ready.put(frame)
-        except Exception as fault:
-            # Raised to the reader after the frames that came before it.
-            await ready.put(fault)
-        else:
-            await ready.put(None)
-
-    pumping = asyncio.create_task(pump())
-    try:
-        while (item := await ready.get()) is not None:
-            if isinstance(item, Exception):
-                raise item
-            yield item
-    finally:
-        pumping.cancel()
-        await asyncio.gather(pumping, return_exceptions=True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
-from evals.replay.drive import Frame, Sink
+from bridges.frames import FrameBounds
+from evals.replay.drive import Frame, Sampling, Sink
 from evals.replay.options import ReplayError
 from tests.evals.rows import picture
+
+SAMPLING = Sampling(1000, FrameBounds(1, 512 * 512))
 
 
 class StepClock:
@@ -35,7 +38,6 @@ class ListSource:
         self.times = list(times)
         self.live = live
         self.fault = fault
-        self.passes = 0
 
     def info(self) -> Mapping[str, Any]:
         return {"name": "list.mp4", "width": 448, "height": 252}
@@ -46,11 +48,10 @@ class ListSource:
     def dropped(self) -> int:
         return 0
 
-    def expected(self, period_ms: int) -> int | None:
+    def expected(self, sampling: Sampling) -> int | None:
         return len(self.times)
 
-    async def frames(self, period_ms: int) -> AsyncGenerator[Frame, None]:
-        self.passes += 1
+    async def frames(self, sampling: Sampling) -> AsyncGenerator[Frame, None]:
         for n, time in enumerate(self.times):
             yield Frame(time, picture(n, 64, 48))
         if self.fault:
@@ -71,8 +72,8 @@ class ScriptedDrive:
         self._sink: Sink | None = None
         self._ticks = 0
 
-    async def prepare(self) -> int:
-        return 1000
+    async def prepare(self) -> Sampling:
+        return SAMPLING
 
     async def open(self, sink: Sink) -> None:
         self._sink = sink

@@ -1,0 +1,66 @@
+"""The composition root's core as a drive needs it, and the engine behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bridges.frames import FrameBounds
+from evals.replay.drive import Sampling
+from evals.replay.options import Exit, ReplayError, ReplayOptions
+from orchestrator.app import Core, open_core
+from orchestrator.engine_setup import Engine, prepare_engine
+from orchestrator.exits import SetupError
+from orchestrator.settings import Settings, SettingsError, load_settings
+
+
+def settings_of(options: ReplayOptions) -> Settings:
+    """The settings of file and environment, with the options on top. Raises ``ReplayError``."""
+    decision = {"seed": options.seed, "threshold": options.threshold}
+    flags: dict[str, Any] = {
+        "engine": options.engine,
+        "model": options.model,
+        "family": options.family,
+        "persona": options.persona,
+        "language": options.language,
+        "decision": {name: value for name, value in decision.items() if value is not None} or None,
+    }
+    try:
+        return load_settings({name: value for name, value in flags.items() if value is not None})
+    except SettingsError as error:
+        raise ReplayError(Exit.USAGE, "invalid_settings", str(error)) from error
+
+
+@contextmanager
+def engine_of(settings: Settings, tell: Callable[[str], None]) -> Iterator[Engine]:
+    """The engine of the settings, checked, and stopped at the end if it was started here. Blocks.
+
+    Outside the event loop, so that Ctrl-C ends the wait for an engine at once.
+    """
+    try:
+        engine = prepare_engine(settings, tell)
+    except SetupError as error:
+        raise _ended(error) from error
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+async def open_local(settings: Settings, engine: Engine) -> Core:
+    """A core that lives as long as the run. Raises ``ReplayError``."""
+    try:
+        return await open_core(settings, engine, durable=False)
+    except SetupError as error:
+        raise _ended(error) from error
+
+
+def sampling_of(engine: Engine) -> Sampling:
+    """What frames the engine's model takes."""
+    pixels = engine.pack.pixels
+    return Sampling(engine.pack.period_ms, FrameBounds(pixels.min, pixels.max, pixels.multiple))
+
+
+def _ended(error: SetupError) -> ReplayError:
+    return ReplayError(Exit(error.exit_code), error.code, error.message)
