@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,6 +99,7 @@ class VllmChat:
 
         :raises EngineError: see the tree in :mod:`bridges.engine`
         """
+        started_at = self._clock.now()
         self._counts["requests"] += 1
         self._counts["in_flight"] += 1
         try:
@@ -109,7 +110,7 @@ class VllmChat:
                         yield event
         except EngineTimeout:
             self._counts["timeouts"] += 1
-            self._circuit.missed()
+            self._circuit.missed(started_at)
             raise
         except (EngineUnreachable, EngineBroken):
             self._lost()
@@ -241,6 +242,12 @@ class VllmChat:
                         watch.started()
                         run.times.append(self._clock.now())
                         yield delta
+            run.ended_at = self._clock.now()
+            if stream.done:
+                # Only a response read to its very end leaves a connection that can be used again. The answer
+                # is whole already, so nothing that goes wrong here matters to it.
+                with suppress(EngineTimeout, httpx.HTTPError):
+                    await watch.guard(_drain(chunks))
             if not stream.whole:
                 raise httpx.RemoteProtocolError("the stream ended early")
         except (httpx.HTTPError, EventTooLarge) as broken:
@@ -292,7 +299,7 @@ class VllmChat:
         usage = stream.usage or {}
         written = run.written_at or 0.0
         times = tuple((at - written) * 1000 for at in run.times)
-        total_ms = (self._clock.now() - written) * 1000
+        total_ms = (run.ended_at - written) * 1000
         prompt_tokens = int(usage.get("prompt_tokens") or 0)
         suspect = prompt_tokens < least_tokens(request.messages)
         self._counts["suspect"] += suspect
@@ -332,11 +339,17 @@ class _Run:
     body_bytes: int = 0
     retries: int = 0
     written_at: float | None = None
+    ended_at: float = 0.0
     times: list[float] = field(default_factory=list)
 
 
 def _no_images(uuid: str) -> bytes:
     raise KeyError(uuid)
+
+
+async def _drain(chunks: AsyncIterator[bytes]) -> None:
+    async for _ in chunks:
+        pass
 
 
 async def _error_body(response: httpx.Response) -> bytes:

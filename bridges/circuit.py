@@ -44,6 +44,7 @@ class Circuit:
         self._clock = clock
         self._wedged_after = wedged_after
         self._down = False
+        self._missed_at = float("-inf")
         self.misses = 0
         self.last_answer_at: float | None = None
 
@@ -61,10 +62,12 @@ class Circuit:
         self.misses = 0
         self.last_answer_at = self._clock.now()
 
-    def missed(self) -> None:
-        """A deadline passed."""
+    def missed(self, started_at: float) -> None:
+        """A deadline of a request passed. Requests that waited side by side miss once, not once each."""
         self._down = False
-        self.misses += 1
+        if not self.misses or started_at >= self._missed_at:
+            self.misses += 1
+            self._missed_at = self._clock.now()
 
     def lost(self) -> None:
         """The connection was refused or broke."""

@@ -26,6 +26,7 @@ from bridges.media_types import (
     MediaOptions,
     MediaStatistics,
     Reader,
+    shown,
 )
 from bridges.media_video import VideoReader, duration_ms, open_video
 
@@ -178,4 +179,4 @@ def _remote(url: str, options: MediaOptions) -> Reader:
     container, stream = open_video(url)
     with container:
         endless = duration_ms(container, stream) is None
-    return LiveReader(url, options) if endless else VideoReader([url], url, options)
+    return LiveReader(url, options) if endless else VideoReader([url], shown(url), options)

@@ -6,7 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from bridges.media_types import MediaError, MediaFrame, MediaInfo, MediaOptions, MediaStatistics, Sampler
+from bridges.media_types import (
+    MediaError,
+    MediaFrame,
+    MediaInfo,
+    MediaOptions,
+    MediaStatistics,
+    Sampler,
+    shown,
+)
 from bridges.media_video import PictureClock, decode, encode, open_video
 
 _FIRST_WAIT_S = 0.5
@@ -31,11 +39,12 @@ class LiveReader:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url
+        self._name = shown(url)
         self._options = options
         self._give_up_s = give_up_s
         self._wait = wait
         self._now = now
-        self.info = MediaInfo("live", url)
+        self.info = MediaInfo("live", self._name)
 
     def frames(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaFrame]:
         sampler = Sampler(self._options.period_ms, self._options.frames_per_tick)
@@ -63,13 +72,15 @@ class LiveReader:
                             return
                         if sampler.wants(last_ms):
                             statistics.delivered += 1
-                            yield MediaFrame(last_ms, *encode(frame, stream, self._options.bounds), self._url)
+                            yield MediaFrame(
+                                last_ms, *encode(frame, stream, self._options.bounds), self._name
+                            )
                 if last_at is None:
-                    raise MediaError("unreadable", f"nothing from {self._url} decodes")
+                    raise MediaError("unreadable", f"nothing from {self._name} decodes")
             if stop.is_set():
                 return
             if self._now() - last_at > self._give_up_s:
-                statistics.warn(f"{self._url} sent nothing for {self._give_up_s:g} s")
+                statistics.warn(f"{self._name} sent nothing for {self._give_up_s:g} s")
                 return
             self._wait(stop, delay)
             delay = min(_LONGEST_WAIT_S, delay * 2)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bridges.frames import FrameBounds
+
+_USER = re.compile(r"//[^/]*@")
+
+
+def shown(location: str) -> str:
+    """A path or URL as people may see it: without user name and password."""
+    return _USER.sub("//", location)
 
 
 class MediaError(Exception):

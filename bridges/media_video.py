@@ -16,7 +16,15 @@ from av.video.stream import VideoStream
 from PIL import Image
 
 from bridges.frames import FrameBounds, bounded_size, encode_jpeg
-from bridges.media_types import MediaError, MediaFrame, MediaInfo, MediaOptions, MediaStatistics, Sampler
+from bridges.media_types import (
+    MediaError,
+    MediaFrame,
+    MediaInfo,
+    MediaOptions,
+    MediaStatistics,
+    Sampler,
+    shown,
+)
 
 OPEN_S = 10.0
 READ_S = 10.0
@@ -29,32 +37,31 @@ def open_video(location: str) -> tuple[InputContainer, VideoStream]:
 
     :raises MediaError: it cannot be used
     """
+    name = shown(location)
     options = {"rtsp_transport": "tcp"} if location.startswith(("rtsp:", "rtsps:")) else {}
     remote = "://" in location
     try:
         container = av.open(location, options=options, timeout=(OPEN_S, READ_S) if remote else None)
     except (av.error.FileNotFoundError, av.error.HTTPNotFoundError) as missing:
-        raise MediaError("not_found", f"there is no {location}") from missing
+        raise MediaError("not_found", f"there is no {name}") from missing
     except (av.error.ProtocolNotFoundError, av.error.DemuxerNotFoundError) as unknown:
-        raise MediaError("unsupported", f"{location}: {_why(unknown)}") from unknown
+        raise MediaError("unsupported", f"{name}: {_why(unknown)}") from unknown
     except (av.error.InvalidDataError, av.error.PermissionError, av.error.IsADirectoryError) as broken:
-        raise MediaError("unreadable", f"{location} is not a readable video: {_why(broken)}") from broken
+        raise MediaError("unreadable", f"{name} is not a readable video: {_why(broken)}") from broken
     except (av.error.FFmpegError, OSError) as failed:
         code = "unreachable" if remote else "unreadable"
-        raise MediaError(code, f"{location} cannot be opened: {_why(failed)}") from failed
+        raise MediaError(code, f"{name} cannot be opened: {_why(failed)}") from failed
     art = av.stream.Disposition.attached_pic
     stream = next((one for one in container.streams.video if not one.disposition & art), None)
     if stream is None:
         container.close()
-        raise MediaError("no_video", f"{location} holds no video stream")
+        raise MediaError("no_video", f"{name} holds no video stream")
     try:
         # The codec context is made on first use; a codec that this build lacks shows here.
         stream.thread_type = "AUTO"
     except (AttributeError, av.error.FFmpegError, ValueError) as unknown:
         container.close()
-        raise MediaError(
-            "unsupported", f"{location} is in a codec that this build cannot decode"
-        ) from unknown
+        raise MediaError("unsupported", f"{name} is in a codec that this build cannot decode") from unknown
     return container, stream
 
 
@@ -110,7 +117,7 @@ def decode(
         except StopIteration:
             return
         except av.error.FFmpegError as cut:
-            statistics.warn(f"{container.name} breaks off: {_why(cut)}")
+            statistics.warn(f"{shown(container.name)} breaks off: {_why(cut)}")
             break
         try:
             frames = packet.decode()

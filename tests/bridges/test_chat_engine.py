@@ -82,6 +82,18 @@ async def test_streams_text_and_reports_usage() -> None:
         assert chat.state is EngineState.UP
 
 
+async def test_one_connection_serves_one_request_after_the_other() -> None:
+    """Contract: every answer, refused or not, is read to its end, so nothing looks like a disconnect."""
+    async with pair(max_images=1) as (engine, chat):
+        for _ in range(3):
+            await ask(chat, request(user("f1")))
+        with pytest.raises(TooManyImages):
+            await ask(chat, request(user("f1", "f2")))
+        await ask(chat, request(user("f1")))
+        assert len({seen.peer for seen in engine.chats}) == 1
+        assert not any(seen.disconnected for seen in engine.chats)
+
+
 async def test_the_next_turn_is_cached_to_the_block() -> None:
     async with pair(script=["</silence>"]) as (_, chat):
         first = user("A long enough beginning, so that a few blocks are full. " * 8, "f1")
@@ -284,6 +296,13 @@ async def test_three_misses_are_a_wedged_engine_though_health_is_fine() -> None:
         assert chat.statistics()["timeouts"] == 3 and chat.statistics()["in_flight"] == 0
         assert await chat.wait_up(10)
         assert chat.state is EngineState.UP
+
+
+async def test_requests_side_by_side_miss_once() -> None:
+    async with pair() as (engine, chat):
+        engine.faults.append(Fault(hang=True, times=4))
+        await asyncio.gather(*(refused(chat, first=0.05, total=0.05) for _ in range(4)))
+        assert (chat.state, chat.statistics()["timeouts"]) == (EngineState.LATE, 4)
 
 
 async def test_a_slow_reader_is_not_cancelled_by_the_deadline_but_told() -> None:

@@ -213,7 +213,9 @@ def test_typed_errors(tmp_path: Path) -> None:
     assert code(tmp_path / "headless.mp4") == "unreadable"
     assert code(make_sound(tmp_path / "s.wav")) == "no_video"
     assert code("nosuch://host/x") == "unsupported"
-    assert code("http://127.0.0.1:9/x.mp4") == "unreachable"
+    with pytest.raises(MediaError) as caught:
+        open_media("http://user:secret@127.0.0.1:9/x.mp4", options())
+    assert caught.value.code == "unreachable" and "secret" not in caught.value.message
 
 
 async def test_nothing_decodes(tmp_path: Path) -> None:

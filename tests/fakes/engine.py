@@ -226,6 +226,7 @@ class FakeEngine:
         headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
         seen = Seen(scope["path"], b"".join(pieces), headers, self._now(), seed=self._seed)
         seen.session = headers.get("x-session-id", "")
+        seen.peer = scope["client"][1]
         self.requests.append(seen)
         self._kept_bytes += len(seen.body)
         while self._kept_bytes > self._keep_bytes and len(self.requests) > 1:
@@ -391,8 +392,7 @@ class FakeEngine:
         if len(parts) > self.max_images:
             raise Refusal(
                 400,
-                f"At most {self.max_images} image(s) may be provided in one prompt. "
-                "Set `--limit-mm-per-prompt` to increase this limit.",
+                f"At most {self.max_images} image(s) may be provided in one prompt. (parameter=image)",
                 "image",
             )
         sizes: dict[str, int] = {}
@@ -434,7 +434,8 @@ class FakeEngine:
             400,
             f"This model's maximum context length is {self.context_tokens} tokens. However, your prompt "
             f"contains {seen.prompt_tokens} input tokens, which exceeds this limit even without any output "
-            "tokens. Please reduce the length of the input prompt.",
+            "tokens. Please reduce the length of the input prompt. "
+            f"(parameter=input_tokens, value={seen.prompt_tokens})",
             "input_tokens",
         )
 

@@ -13,12 +13,16 @@ import orjson
 
 @dataclass
 class Seen:
-    """One request as the engine saw it, and what became of it. Times are those of ``FakeEngine(now=)``."""
+    """One request as the engine saw it, and what became of it. Times are those of ``FakeEngine(now=)``.
+
+    ``peer``: the client's port, the same for all requests of one connection.
+    """
 
     path: str
     body: bytes
     headers: Mapping[str, str]
     started_at: float
+    peer: int = 0
     kind: str = ""
     session: str = ""
     tick: int = 0
