@@ -12,7 +12,10 @@ from enum import StrEnum
 
 from bridges.engine import Deadlines
 from memory.facts import AnyFact, MemoryOpened, PersonaSet, QuerySet, TickAnswered
+from orchestrator.backends.replay.answer import Outcome, canonical
 from orchestrator.backends.replay.repeats import SpokenLines
+from orchestrator.backends.replay.tags import Grammar
+from orchestrator.session.backend import Action
 from prompts.pack import Pack
 
 
@@ -105,16 +108,16 @@ class DecisionPolicy:
     def gated(self) -> bool:
         return self._gated
 
-    def ask(self, *, words_wanted: bool, auto: bool) -> tuple[Ask, Reason | None]:
+    def ask(self, *, words: bool, auto: bool) -> tuple[Ask, Reason | None]:
         """What the next tick does, and why it is silent if nobody is asked."""
-        if self._gated and not words_wanted:
+        if self._gated and not words:
             return Ask.NOBODY, Reason.GATED
-        if not auto and not words_wanted:
+        if not auto and not words:
             return Ask.NOBODY, Reason.NOT_ASKED
         if not self.stopped:
             return Ask.ENGINE, None
         recovering = self._healthy > 0
-        if recovering or words_wanted or self._silent_ticks + 1 >= self._options.probe_every:
+        if recovering or words or self._silent_ticks + 1 >= self._options.probe_every:
             return Ask.PROBE, Reason.UNHEALTHY
         return Ask.NOBODY, Reason.UNHEALTHY
 
@@ -196,3 +199,39 @@ def threshold_bias(point: DecisionPoint | None, threshold: float) -> float:
             "decision alone; remove the threshold or serve a model with single-token tags"
         )
     return math.log((1 - threshold) / threshold)
+
+
+# --- what an answer may do ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the client receives of one answer, and what the window keeps of it."""
+
+    action: Action
+    reason: Reason | None
+    text: str
+    question: str | None
+    said: str
+    said_is_generated: bool
+
+
+def judge(grammar: Grammar, outcome: Outcome, *, repeat: bool, muted: bool) -> Verdict:
+    """Apply dedup and breaker. ``said`` is the answer byte for byte if the client received just that.
+
+    :param repeat: the text is a line spoken lately
+    :param muted: speech is stopped; the answer is only a probe
+    """
+    action, text, question = outcome.action, outcome.text, outcome.question
+    reason: Reason | None = None
+    if muted or not outcome.healthy:
+        action, text, question, reason = Action.SILENCE, "", None, Reason.UNHEALTHY
+    elif action is Action.SILENCE:
+        reason = Reason.MODEL
+    elif repeat and action is Action.RESPONSE:
+        action, text, reason = Action.SILENCE, "", Reason.DEDUPLICATED
+    elif repeat:  # the question is new or merges; its note was heard already
+        text = ""
+    as_generated = outcome.parses and (action, text) == (outcome.action, outcome.text)
+    said = outcome.raw if as_generated else canonical(grammar, action, text, question)
+    return Verdict(action, reason, text, question, said, as_generated)

@@ -42,6 +42,13 @@ class Ended:
     ok: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    delegation_id: str
+    question: str
+    task: asyncio.Task[None]
+
+
 class Delegations:
     """At most ``cap`` questions in flight; the same question in flight is not asked twice.
 
@@ -66,28 +73,26 @@ class Delegations:
         self._ids = ids
         self._record = record
         self._tell = tell
-        self._asked: dict[str, str] = {}  # folded question -> delegation id
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._flights: dict[str, _Flight] = {}  # by folded question
 
     async def ask(
         self, fence: Fence, question: str, note: str, frames: Sequence[SolverFrame], qa: str
     ) -> str:
         """Take a question; returns its status: ``started``, ``merged`` or ``dropped``."""
         key = folded(question)
-        if (known := self._asked.get(key)) is not None:
-            await self._tell(Delegation(fence, known, "merged", question))
+        if (known := self._flights.get(key)) is not None:
+            await self._tell(Delegation(fence, known.delegation_id, "merged", question))
             return "merged"
         delegation_id = self._ids("dlg")
         solver = self._solver
-        if solver is None or len(self._tasks) >= self._cap:
+        if solver is None or len(self._flights) >= self._cap:
             error = "no_solver" if solver is None else "too_many_delegations"
             await self._tell(Delegation(fence, delegation_id, "dropped", question, error=error))
             return "dropped"
         self._record(Begun(delegation_id, question))
-        self._asked[key] = delegation_id
         work = self._run(solver, fence, delegation_id, question, note, frames, qa)
         task = asyncio.create_task(work, name=f"delegation {delegation_id}")
-        self._tasks[delegation_id] = task
+        self._flights[key] = _Flight(delegation_id, question, task)
         await self._tell(Delegation(fence, delegation_id, "started", question))
         return "started"
 
@@ -117,22 +122,21 @@ class Delegations:
             alarm.cancel()
             work.cancel()
             await asyncio.gather(work, alarm, return_exceptions=True)
-        self._asked.pop(folded(question), None)
-        self._tasks.pop(delegation_id, None)
+        self._flights.pop(folded(question), None)
         self._record(Ended(delegation_id, question, text if error is None else error, error is None))
         if error is None:
             await self._tell(Delegation(fence, delegation_id, "completed", question, text=text))
         else:
             await self._tell(Delegation(fence, delegation_id, "failed", question, error=error))
 
-    async def close(self) -> None:
-        """Cancel what is in flight and wait for it."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._tasks.clear()
-        self._asked.clear()
+    async def close(self) -> list[tuple[str, str]]:
+        """Cancel what is in flight and wait for it; returns (id, question) of what was cancelled."""
+        flights = list(self._flights.values())
+        for flight in flights:
+            flight.task.cancel()
+        await asyncio.gather(*(flight.task for flight in flights), return_exceptions=True)
+        self._flights.clear()
+        return [(flight.delegation_id, flight.question) for flight in flights]
 
     def statistics(self) -> dict[str, int]:
-        return {"in_flight": len(self._tasks), "cap": self._cap}
+        return {"in_flight": len(self._flights), "cap": self._cap}

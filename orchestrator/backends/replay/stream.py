@@ -10,7 +10,7 @@ from orchestrator.session.backend import BackendOutput, Closed
 
 
 class OutputStream:
-    """At most ``size`` unread outputs, and one place kept for ``Closed``. ``put`` waits for the reader."""
+    """At most ``size`` unread outputs, and places kept for the last ones. ``put`` waits for the reader."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -28,12 +28,12 @@ class OutputStream:
                 self._most = max(self._most, len(self._items))
                 self._changed.notify_all()
 
-    async def end(self, closed: Closed) -> None:
-        """The last output; releases every waiting writer. A second end is ignored."""
+    async def end(self, closed: Closed, *before: BackendOutput) -> None:
+        """The last outputs, always taken; releases every waiting writer. A second end is ignored."""
         async with self._changed:
             if not self._ended:
                 self._ended = True
-                self._items.append(closed)
+                self._items.extend((*before, closed))
                 self._changed.notify_all()
 
     async def read(self) -> AsyncIterator[BackendOutput]:

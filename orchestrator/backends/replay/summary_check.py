@@ -43,3 +43,10 @@ def runs_away(text: str) -> bool:
         if len(unit) == period and tail.endswith(unit * times):
             return True
     return False
+
+
+def shortened(text: str, max_chars: int) -> str:
+    """The whole sentences at the beginning of a text that was cut off; empty when there is none."""
+    head = text.strip()[:max_chars]
+    ends = [m.end() for m in re.finditer(r"[.!?](?=\s)|[。！？\n]", head)]
+    return head[: ends[-1]].strip() if ends else ""

@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orchestrator.backends.replay.answer import AnswerParser, Outcome, canonical
@@ -150,8 +150,11 @@ def test_no_tag_and_no_control_token_is_ever_visible(raw: str) -> None:
 @given(raw=RAW, query=st.sampled_from([None, "who </silence> is <|im_end|> it"]))
 def test_canonical_form_reads_as_what_the_client_received(raw: str, query: str | None) -> None:
     _, outcome = parse(raw, query=query)
+    question = GRAMMAR.without_tags(outcome.question or "")
+    # A lone "<" may end a visible text; read again it is the beginning of a tag.
+    assume(all(GRAMMAR.without_tags(t) == t for t in (outcome.text, question)))
     said = canonical(GRAMMAR, outcome.action, outcome.text, outcome.question)
     again = parse(said)[1]
-    assert again.action is outcome.action or not GRAMMAR.without_tags(outcome.question or "")
-    assert again.text in (outcome.text, GRAMMAR.without_tags(outcome.text))  # a "<" may end a visible text
+    assert again.action is outcome.action or not question
+    assert again.text == outcome.text
     assert "<|im_end|>" not in said

@@ -37,13 +37,13 @@ def answered(
     )
 
 
-def ask(policy: DecisionPolicy, *, words_wanted: bool = False, auto: bool = True) -> Ask:
-    return policy.ask(words_wanted=words_wanted, auto=auto)[0]
+def ask(policy: DecisionPolicy, *, words: bool = False, auto: bool = True) -> Ask:
+    return policy.ask(words=words, auto=auto)[0]
 
 
 def test_gate_is_shut_until_the_first_query_and_never_shuts_again() -> None:
     policy = DecisionPolicy(JOYVL, DecideOptions())
-    assert policy.ask(words_wanted=False, auto=True) == (Ask.NOBODY, Reason.GATED)
+    assert policy.ask(words=False, auto=True) == (Ask.NOBODY, Reason.GATED)
     policy.apply(QUERY)
     assert ask(policy) is Ask.ENGINE
     policy.apply(QueryClearedFact(media_time_ms=1))
@@ -62,8 +62,8 @@ def test_gate_can_be_configured_away() -> None:
 
 def test_turn_mode_records_until_words_are_wanted() -> None:
     policy = DecisionPolicy(JOYVL, DecideOptions(gate=False))
-    assert policy.ask(words_wanted=False, auto=False) == (Ask.NOBODY, Reason.NOT_ASKED)
-    assert ask(policy, words_wanted=True, auto=False) is Ask.ENGINE
+    assert policy.ask(words=False, auto=False) == (Ask.NOBODY, Reason.NOT_ASKED)
+    assert ask(policy, words=True, auto=False) is Ask.ENGINE
 
 
 def test_breaker_stops_speech_probes_and_recovers() -> None:
@@ -74,7 +74,7 @@ def test_breaker_stops_speech_probes_and_recovers() -> None:
     assert policy.stopped
     asked = []
     for tick in range(3, 11):
-        asked.append(policy.ask(words_wanted=False, auto=True))
+        asked.append(policy.ask(words=False, auto=True))
         policy.apply(answered(tick, healthy=False if asked[-1][0] is Ask.PROBE else None))
     nobody, probe = (Ask.NOBODY, Reason.UNHEALTHY), (Ask.PROBE, Reason.UNHEALTHY)
     assert asked == [nobody, nobody, nobody, probe, nobody, nobody, nobody, probe]

@@ -1,0 +1,455 @@
+"""``ReplayBackend``: a vision model behind a stateless engine, as a ``SessionBackend``.
+
+The client's calls become facts; one loop turns what waits into ticks, at most one in flight; two background
+lanes write summaries and keep windows warm. Everything that lasts is in the log of facts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import asdict
+
+from bridges.engine import ChatEngine
+from memory.audit import PrefixAudit
+from memory.budget import LimitsTooSmall
+from memory.facts import (
+    AnyFact,
+    DelegationBegun,
+    DelegationDone,
+    FrameDropped,
+    FrameSeen,
+    HeardFact,
+    MemoryOpened,
+    PersonaSet,
+    QueryClearedFact,
+    QuerySet,
+    TickFailed,
+    WindowSwitched,
+)
+from memory.fold import Memory
+from memory.render import RENDERER
+from memory.store.base import FrameStore
+from memory.views import Views
+from orchestrator.backends.replay.background import Background, BackgroundTools
+from orchestrator.backends.replay.decide import DecisionPolicy, threshold_bias
+from orchestrator.backends.replay.delegation import Begun, Delegations, Ended, Solver, SolverFrame
+from orchestrator.backends.replay.health import EngineHealth
+from orchestrator.backends.replay.intake import FrameCheck, Intake
+from orchestrator.backends.replay.journal import Journal
+from orchestrator.backends.replay.loop import LoopTools, TickLoop
+from orchestrator.backends.replay.operations import Operations
+from orchestrator.backends.replay.options import ReplayOptions
+from orchestrator.backends.replay.stream import OutputStream
+from orchestrator.backends.replay.suspects import Suspects
+from orchestrator.backends.replay.tags import Grammar
+from orchestrator.backends.replay.tick import TickRunner, TickTools, response_key
+from orchestrator.session.backend import (
+    BackendOutput,
+    Capabilities,
+    Clock,
+    Closed,
+    ConversationFact,
+    Delegation,
+    FactLog,
+    Failed,
+    Heard,
+    Ids,
+    QueryAsked,
+    QueryCleared,
+    SessionConfig,
+    TickPermits,
+)
+from orchestrator.session.fence import Fence
+from orchestrator.session.units import InputUnit
+from orchestrator.wire.errors import Conflict, EngineFault, InvalidRequest, TooLarge
+from prompts.pack import Pack
+
+_log = logging.getLogger(__name__)
+
+
+class ReplayBackend:
+    """One session. See ``SessionBackend`` for the methods.
+
+    :param check: decodes and bounds a frame; raises ``bridges.frames.FrameError``
+    :param history: facts that the session's log already holds, when it is resumed
+    :param summarizer: writes summaries; the engine itself when ``None``
+    :param stopped_by_us: True while our own launcher has stopped the engine
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        pack: Pack,
+        engine: ChatEngine,
+        frames: FrameStore,
+        log: FactLog,
+        permits: TickPermits,
+        clock: Clock,
+        ids: Ids,
+        check: FrameCheck,
+        options: ReplayOptions,
+        *,
+        solver: Solver | None = None,
+        summarizer: ChatEngine | None = None,
+        history: Sequence[AnyFact] = (),
+        stopped_by_us: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._pack = pack
+        self._options = options
+        self._history = history
+        self._frames = frames
+        self._config = SessionConfig(model="")
+        self._opened = False
+        self._closing = False
+        self._closed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._recent: deque[FrameSeen] = deque(maxlen=options.solver_frames)
+        grammar = Grammar(pack.tags, pack.control_tokens)
+        threshold = options.decide.threshold
+        # Refused here, with the reason, rather than ignored at every tick.
+        bias = None if threshold is None else threshold_bias(options.engine.decision, threshold)
+        self._stream = OutputStream(options.outputs)
+        self._operations = Operations()
+        self._suspects = Suspects()
+        health = EngineHealth()
+        policy = DecisionPolicy(pack, options.decide)
+        audit = PrefixAudit(options.engine.block_tokens)
+        self._journal = Journal(log, Memory(pack), policy, audit, clock.now, self._on_fact)
+        self._intake = Intake(
+            self._journal,
+            self._operations,
+            self._suspects,
+            check,
+            frames,
+            options.tenant_key,
+            pack.tokens_per_pixel,
+            ids,
+        )
+        self._delegations = Delegations(
+            solver,
+            options.delegations,
+            options.delegation_s,
+            clock,
+            ids,
+            self._record_delegation,
+            self._stream.put,
+        )
+        self._runner = TickRunner(
+            TickTools(
+                session_id=session_id,
+                pack=pack,
+                grammar=grammar,
+                limits=options.engine,
+                options=options.decide,
+                bias=bias,
+                journal=self._journal,
+                operations=self._operations,
+                stream=self._stream,
+                engine=engine,
+                frames=frames,
+                clock=clock,
+                delegate=self._delegate,
+            )
+        )
+        self._background = Background(
+            BackgroundTools(
+                session_id=session_id,
+                pack=pack,
+                grammar=grammar,
+                limits=options.engine,
+                engine=engine,
+                summarizer=summarizer or engine,
+                images=frames.get,
+                permits=permits,
+                clock=clock,
+                health=health,
+                journal=self._journal,
+            )
+        )
+        self._loop = TickLoop(
+            LoopTools(
+                session_id=session_id,
+                pack=pack,
+                journal=self._journal,
+                operations=self._operations,
+                suspects=self._suspects,
+                health=health,
+                runner=self._runner,
+                stream=self._stream,
+                engine=engine,
+                permits=permits,
+                clock=clock,
+                stopped_by_us=stopped_by_us,
+            ),
+            self._background.wake,
+        )
+
+    # --- SessionBackend -----------------------------------------------------------------------------------
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            chunk_period_ms=self._pack.period_ms,
+            optional_input_modalities=("video",),
+            supports_barge_in=True,
+        )
+
+    async def open(self, config: SessionConfig) -> None:
+        self._check(config)
+        if self._history:
+            self._restore()
+        else:
+            persona, language = self._voice(config)
+            opened = MemoryOpened(
+                pack=self._pack.family,
+                pack_digest=self._pack.digest,
+                renderer=RENDERER,
+                persona=persona,
+                language=language,
+                instructions=config.instructions,
+                limits=asdict(self._options.window),
+                jitter=self._options.jitter,
+            )
+            try:
+                self._journal.write(opened)
+            except LimitsTooSmall as small:
+                raise EngineFault(str(small), code=small.code) from small
+        self._configure(config)
+        self._opened = True
+        work = (
+            ("ticks", self._loop.run),
+            ("prewarms", self._background.prewarms),
+            ("texts", self._background.texts),
+        )
+        self._tasks = [asyncio.create_task(self._guard(run), name=name) for name, run in work]
+
+    async def append(self, unit: InputUnit, fence: Fence, operation_id: str) -> None:
+        self._require_open()
+        if self._operations.known(operation_id):
+            return
+        frames = await self._intake.admit(unit)
+        self._require_open()
+        self._loop.fence = max(self._loop.fence, fence)
+        self._intake.take(frames, operation_id, lossless=unit.lossless)
+        self._loop.news()
+        await self._loop.tell_unanswerable()
+
+    async def tell(self, fact: ConversationFact, fence: Fence) -> None:
+        self._require_open()
+        match fact:
+            case QueryAsked():
+                self._loop.fence = max(self._loop.fence, fence)
+                await self._asked(fact)
+            case QueryCleared(item_id=item_id):
+                self._loop.fence = max(self._loop.fence, fence)
+                await self._cleared(item_id)
+            case Heard():
+                self._heard(fact, fence)
+
+    async def commit(self, fence: Fence, create_response: bool) -> None:
+        self._require_open()
+        self._loop.fence = max(self._loop.fence, fence)
+        if create_response:
+            self._loop.want_words()
+
+    async def update(self, config: SessionConfig) -> None:
+        self._require_open()
+        self._check(config)
+        persona, language = self._voice(config)
+        if (persona, language, config.instructions) != (
+            *self._voice(self._config),
+            self._config.instructions,
+        ):
+            self._journal.write(
+                PersonaSet(persona=persona, instructions=config.instructions, language=language)
+            )
+        self._configure(config)
+        self._loop.wake()
+
+    async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
+        self._require_open()
+        if next_fence.epoch <= cancelled.epoch or next_fence <= self._loop.fence:
+            raise Conflict(
+                f"a cancel of {cancelled} needs a newer fence than {next_fence}; nothing was cancelled",
+                code="stale_fence",
+            )
+        await self._loop.cancel(next_fence)
+
+    async def playback(self, response_id: str, played_ms: int) -> None:
+        """Text is heard when it is emitted; the session tells what was heard."""
+
+    async def close(self, reason: str) -> None:
+        if self._closing:
+            await self._closed.wait()
+            return
+        self._closing = True
+        try:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            cancelled = await self._delegations.close()
+            if self._opened:
+                await self._journal.flush()
+            fence = self._loop.fence
+            ended = (Delegation(fence, d, "cancelled", question) for d, question in cancelled)
+            await self._stream.end(Closed(reason), *ended)
+        finally:
+            self._closed.set()
+
+    async def outputs(self) -> AsyncIterator[BackendOutput]:
+        async for output in self._stream.read():
+            yield output
+
+    @property
+    def memory(self) -> Views:
+        """What the session remembers, to look at; readable once the backend is open."""
+        return self._journal.memory
+
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """Sizes of everything that waits, all of it bounded."""
+        return {
+            "outputs": self._stream.statistics(),
+            "operations": self._operations.statistics(),
+            "delegations": self._delegations.statistics(),
+            "frames": {"waiting": len(self._journal.waiting), **self._journal.memory.dropped},
+        }
+
+    # --- parts of the calls --------------------------------------------------------------------------------
+
+    def _voice(self, config: SessionConfig) -> tuple[str, str]:
+        return config.persona or self._options.persona, config.language or self._options.language
+
+    def _check(self, config: SessionConfig) -> None:
+        persona, language = self._voice(config)
+        if language not in self._pack.languages:
+            known = ", ".join(self._pack.languages)
+            raise InvalidRequest(f"no language {language!r}; use one of: {known}", param="language")
+        if persona not in self._pack.personas:
+            known = ", ".join(sorted(self._pack.personas))
+            raise InvalidRequest(
+                f"no persona {persona!r}; use one of: {known}", code="unknown_persona", param="persona"
+            )
+
+    def _configure(self, config: SessionConfig) -> None:
+        self._config = config
+        self._loop.auto = self._options.auto if config.auto_response is None else config.auto_response
+        self._loop.seed = config.seed
+
+    def _restore(self) -> None:
+        """Continue the log: what was in flight when it ended has failed and leaves no scar."""
+        self._journal.restore(self._history)
+        for fact in self._history:
+            if isinstance(fact, FrameSeen):
+                self._intake.restored(fact.frame_id)
+        self._history = ()
+        tick = self._journal.memory.in_flight
+        if tick is not None:
+            now_ms = self._journal.memory.now_ms
+            self._journal.write(TickFailed(tick=tick, media_time_ms=now_ms, code="restarted"))
+
+    async def _asked(self, asked: QueryAsked) -> None:
+        if len(asked.text) > self._options.max_query_chars:
+            raise TooLarge(
+                f"the query has {len(asked.text)} characters; send at most {self._options.max_query_chars}",
+                code="query_too_long",
+            )
+        if self._operations.known(asked.item_id):
+            return
+        memory = self._journal.memory
+        self._operations.add(asked.item_id, first_tick=self._journal.last_tick + 1)
+        if not asked.repeat_ok and asked.text.strip() == memory.query:
+            self._operations.refuse(asked.item_id, "repeated")
+            await self._loop.tell_unanswerable()
+            return
+        self._journal.write(QuerySet(query_id=asked.item_id, text=asked.text, media_time_ms=memory.now_ms))
+        self._loop.news()
+
+    async def _cleared(self, item_id: str | None) -> None:
+        memory = self._journal.memory
+        if memory.query is None or (item_id is not None and not memory.parts.queries.get(item_id)):
+            return
+        self._journal.write(QueryClearedFact(media_time_ms=memory.now_ms))
+        self._loop.news()
+
+    def _heard(self, heard: Heard, fence: Fence) -> None:
+        """The session names responses by its own ids; memory names them by their tick."""
+        tick = self._runner.heard(fence)
+        if tick is None:
+            return
+        self._journal.write(
+            HeardFact(
+                response_id=response_key(tick),
+                text=heard.text,
+                complete=heard.complete,
+                media_time_ms=self._journal.memory.now_ms,
+            )
+        )
+        self._loop.wake()
+
+    def _require_open(self) -> None:
+        if self._closing or not self._opened:
+            raise Conflict("the session is closed", code="session_closed")
+
+    # --- delegation ---------------------------------------------------------------------------------------
+
+    async def _delegate(self, fence: Fence, question: str, note: str) -> None:
+        qa = "\n".join(self._journal.memory.qa)
+        await self._delegations.ask(fence, question, note, self._solver_frames(), qa)
+
+    def _solver_frames(self) -> list[SolverFrame]:
+        """The newest frames, whatever window or chunk they are in."""
+        frames = []
+        for seen in self._recent:
+            try:
+                frames.append(SolverFrame(seen.media_time_ms, self._frames.get(seen.uuid)))
+            except KeyError:  # deleted or expired meanwhile
+                continue
+        return frames
+
+    def _record_delegation(self, event: Begun | Ended) -> None:
+        now_ms = self._journal.memory.now_ms
+        if isinstance(event, Begun):
+            self._journal.write(
+                DelegationBegun(
+                    delegation_id=event.delegation_id,
+                    question=event.question,
+                    media_time_ms=now_ms,
+                    tick=self._journal.last_tick,
+                )
+            )
+            return
+        self._journal.write(
+            DelegationDone(
+                delegation_id=event.delegation_id,
+                question=event.question,
+                text=event.text,
+                ok=event.ok,
+                media_time_ms=now_ms,
+            )
+        )
+        self._loop.news()
+
+    # --- facts and tasks ---------------------------------------------------------------------------------
+
+    def _on_fact(self, fact: AnyFact) -> None:
+        match fact:
+            case FrameSeen():
+                self._recent.append(fact)
+            case FrameDropped(frame_id=frame_id, reason=reason) if reason != "duplicate":
+                self._operations.dropped(frame_id, reason)
+            case WindowSwitched():
+                self._suspects.window_over()
+            case _:
+                pass
+        self._background.wake()
+
+    async def _guard(self, run: Callable[[], Awaitable[None]]) -> None:
+        """A fault of one task ends this session, with a word to the client, and no other one."""
+        try:
+            await run()
+        except Exception as fault:
+            _log.exception("a task of a session failed")
+            message = f"internal fault: {type(fault).__name__}"
+            await self._stream.put(Failed(self._loop.fence, "internal_error", message, fatal=True))

@@ -1,0 +1,192 @@
+"""Memory's background wants, carried out beside the ticks: summaries, roll-ups and prewarms.
+
+Two lanes, one want at a time in each, so that a slow summary never holds up the prewarm of a handover.
+Both rest while the engine is lost: no attempt is spent on an engine that is known to be away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from bridges.engine import (
+    ChatEngine,
+    ChatRequest,
+    Deadlines,
+    Delta,
+    EngineError,
+    EngineUnreachable,
+    Finished,
+    ImageBytes,
+)
+from memory.facts import Prewarmed, RollupFailed, RollupLanded, SummaryFailed, SummaryLanded
+from memory.plan import Want, WantPrewarm, WantRollup, WantSummary
+from memory.render import Message, chat_messages, rollup_messages, summary_messages
+from orchestrator.backends.replay.engine_call import stream_of
+from orchestrator.backends.replay.health import BACKOFF_FIRST_S, BACKOFF_MAX_S, EngineHealth
+from orchestrator.backends.replay.journal import Journal
+from orchestrator.backends.replay.request import EngineLimits, prewarm_params, summary_params
+from orchestrator.backends.replay.summary_check import shortened, summary_fault
+from orchestrator.backends.replay.tags import Grammar
+from orchestrator.session.backend import Clock, TickPermits
+from prompts.pack import Pack, Sampling
+
+SUMMARY = Deadlines(first_token_s=60.0, total_s=60.0)
+PREWARM = Deadlines(first_token_s=20.0, total_s=20.0)
+TRIES = 3
+CHARS_PER_TOKEN = 6  # generous for any script: a longer text did not keep to its length
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundTools:
+    """What background work needs of its session. ``summarizer`` may be the engine itself."""
+
+    session_id: str
+    pack: Pack
+    grammar: Grammar
+    limits: EngineLimits
+    engine: ChatEngine
+    summarizer: ChatEngine
+    images: ImageBytes
+    permits: TickPermits
+    clock: Clock
+    health: EngineHealth
+    journal: Journal
+
+
+class Background:
+    """Run ``prewarms`` and ``texts`` as tasks; call ``wake`` after every fact."""
+
+    def __init__(self, tools: BackgroundTools) -> None:
+        self._tools = tools
+        self._wakes = (asyncio.Event(), asyncio.Event())
+
+    def wake(self) -> None:
+        for event in self._wakes:
+            event.set()
+
+    async def prewarms(self) -> NoReturn:
+        await self._lane(self._wakes[0], self._next_prewarm, self._prewarm)
+
+    async def texts(self) -> NoReturn:
+        await self._lane(self._wakes[1], self._next_text, self._text)
+
+    async def _lane(
+        self, wake: asyncio.Event, pick: Callable[[], Want | None], carry: Callable[[Any], Awaitable[None]]
+    ) -> NoReturn:
+        last: Want | None = None
+        while True:
+            wake.clear()
+            want = None if self._tools.health.lost else pick()
+            if want is None:
+                await wake.wait()
+                continue
+            if want == last:  # its fact changed nothing, or its engine was away: not again at once
+                await self._tools.clock.sleep(BACKOFF_MAX_S)
+            last = want
+            await carry(want)
+
+    # --- prewarm --------------------------------------------------------------------------------------
+
+    def _next_prewarm(self) -> WantPrewarm | None:
+        return next((w for w in self._tools.journal.memory.wants() if isinstance(w, WantPrewarm)), None)
+
+    async def _prewarm(self, want: WantPrewarm) -> None:
+        tools = self._tools
+        params = prewarm_params(tools.pack, tools.limits)
+        request = ChatRequest(chat_messages(want.plan), params, PREWARM, tools.session_id)
+        try:
+            _, finished = await self._ask(tools.engine, "prewarm", request)
+        except EngineUnreachable:
+            return
+        except EngineError:
+            tools.journal.write(Prewarmed(head=want.head, turns=want.turns, ok=False))
+            return
+        counted = finished.prompt_tokens
+        tools.journal.write(Prewarmed(head=want.head, turns=want.turns, ok=True, prompt_tokens=counted))
+
+    # --- summaries and roll-ups ---------------------------------------------------------------------------
+
+    def _next_text(self) -> WantSummary | WantRollup | None:
+        wants = self._tools.journal.memory.wants()
+        return next((w for w in wants if isinstance(w, WantSummary | WantRollup)), None)
+
+    async def _text(self, want: WantSummary | WantRollup) -> None:
+        tools = self._tools
+        if want.attempt > 1:
+            doubled = BACKOFF_FIRST_S * 2 ** min(10, want.attempt - 2)
+            await tools.clock.sleep(min(BACKOFF_MAX_S, doubled))
+        memory, pack = tools.journal.memory, tools.pack
+        target, query = memory.budget.summary_target, memory.query
+        if isinstance(want, WantSummary):
+            messages = summary_messages(want, pack, memory.language, query=query, target=target)
+            sampling = pack.summary
+        else:
+            messages = rollup_messages(want, pack, memory.language, query=query, target=target)
+            sampling = pack.rollup
+        try:
+            text, fault = await self._written(messages, sampling, last_try=want.attempt >= TRIES)
+        except EngineUnreachable:
+            return
+        if isinstance(want, WantSummary):
+            self._summary_ended(want, text, fault)
+        else:
+            self._rollup_ended(want, text, fault)
+
+    async def _written(
+        self, messages: list[Message], sampling: Sampling, *, last_try: bool
+    ) -> tuple[str, str | None]:
+        """A text and what is wrong with it. At the last try a text that is only too long is cut."""
+        tools = self._tools
+        params = summary_params(sampling, tools.limits)
+        request = ChatRequest(messages, params, SUMMARY, tools.session_id)
+        try:
+            text, finished = await self._ask(tools.summarizer, "summary", request)
+        except EngineUnreachable:
+            raise
+        except EngineError as problem:
+            return "", problem.code
+        most = sampling.max_tokens * CHARS_PER_TOKEN
+        fault = summary_fault(tools.grammar, text, finished.finish_reason, most)
+        if fault == "too_long" and last_try and (cut := shortened(text, most)):
+            return cut, None
+        return text.strip(), fault
+
+    def _summary_ended(self, want: WantSummary, text: str, fault: str | None) -> None:
+        if fault is None:
+            landed = SummaryLanded(
+                chunk=want.chunk, text=text, start_ms=want.start_ms, end_ms=want.end_ms, attempt=want.attempt
+            )
+            self._tools.journal.write(landed)
+            return
+        failed = SummaryFailed(chunk=want.chunk, attempt=want.attempt, reason=fault)
+        self._tools.journal.write(failed)
+
+    def _rollup_ended(self, want: WantRollup, text: str, fault: str | None) -> None:
+        if fault is None:
+            landed = RollupLanded(chunks=want.chunks, text=text, start_ms=want.start_ms, end_ms=want.end_ms)
+            self._tools.journal.write(landed)
+            return
+        self._tools.journal.write(RollupFailed(chunks=want.chunks, attempt=want.attempt, reason=fault))
+
+    async def _ask(self, engine: ChatEngine, kind: str, request: ChatRequest) -> tuple[str, Finished]:
+        tools = self._tools
+        text: list[str] = []
+        finished: Finished | None = None
+        await tools.journal.flush()  # a frame is durable before it is sent
+        await tools.permits.background(tools.session_id, kind)
+        try:
+            async with aclosing(stream_of(engine, request, tools.images)) as events:
+                async for event in events:
+                    if isinstance(event, Delta):
+                        text.append(event.text)
+                    else:
+                        finished = event
+        finally:
+            tools.permits.done(tools.session_id, kind)
+        if finished is None:
+            raise EngineUnreachable("the answer has no end")
+        return "".join(text), finished

@@ -1,0 +1,326 @@
+"""The loop of a session's ticks: when the next one starts, and what follows when one goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from bridges.engine import (
+    BadImage,
+    ChatEngine,
+    EngineBroken,
+    EngineError,
+    EngineRefused,
+    EngineUnreachable,
+    ImageMissing,
+    TooManyImages,
+)
+from memory.facts import EngineLost, EngineRecovered, FrameDropped, ItemDeleted, LimitsLearned, TickBegun
+from memory.plan import WantDecision
+from orchestrator.backends.replay.decide import Ask, Pace
+from orchestrator.backends.replay.health import BACKOFF_FIRST_S, BACKOFF_MAX_S, EngineHealth
+from orchestrator.backends.replay.journal import Journal
+from orchestrator.backends.replay.operations import Operations
+from orchestrator.backends.replay.stream import OutputStream
+from orchestrator.backends.replay.suspects import Suspects
+from orchestrator.backends.replay.tick import CANCELLED, SUPERSEDED, Ended, TickRunner
+from orchestrator.session.backend import Action, Clock, Failed, Notice, TickDone, TickPermits, TurnEnd
+from orchestrator.session.fence import Fence
+from prompts.pack import Pack
+
+REFUSALS = 3  # refusals in a row, with nothing left to shrink, after which what is new is dropped
+ERROR_OF = {"rejected": "invalid_image", "quarantined": "frame_quarantined"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTools:
+    """What the loop needs of its session. ``stopped_by_us``: our own launcher has stopped the engine."""
+
+    session_id: str
+    pack: Pack
+    journal: Journal
+    operations: Operations
+    suspects: Suspects
+    health: EngineHealth
+    runner: TickRunner
+    stream: OutputStream
+    engine: ChatEngine
+    permits: TickPermits
+    clock: Clock
+    stopped_by_us: Callable[[], bool]
+
+
+class TickLoop:
+    """At most one decision in flight. ``fence``, ``auto`` and ``seed`` are set by the session's calls.
+
+    :param wake_others: called when the engine came back
+    """
+
+    def __init__(self, tools: LoopTools, wake_others: Callable[[], None]) -> None:
+        self._tools = tools
+        self._wake_others = wake_others
+        self._wake = asyncio.Event()
+        self._pace = Pace(tools.pack.period_ms)
+        self._words = 0  # replies asked for and not given yet
+        self._held = False
+        self._retrying = False
+        self._retry_at = 0.0
+        self._refusals = 0
+        self._stopped = False
+        self.fence = Fence()
+        self.auto = True
+        self.seed: int | None = None
+
+    # --- what the session's calls do ------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """A fact was written."""
+        self._wake.set()
+
+    def news(self) -> None:
+        """Something new to decide on: a frame, a query, a delegated answer."""
+        self._held = False
+        self._wake.set()
+
+    def want_words(self) -> None:
+        """A reply is asked for. A decision in flight that has said nothing yet starts over as that reply."""
+        self._words, self._held = self._words + 1, False
+        flight = self._tools.runner.flight
+        if flight is not None and flight.ask is Ask.ENGINE and not flight.words and not flight.decided:
+            self._tools.runner.abort(SUPERSEDED)
+        self._wake.set()
+
+    async def cancel(self, next_fence: Fence) -> None:
+        """Abort the decision in flight and wait for nothing else before something new arrives."""
+        self.fence = next_fence
+        self._words, self._held = 0, True
+        if self._tools.runner.abort(CANCELLED):
+            await self._tools.runner.idle()
+
+    async def tell_unanswerable(self) -> None:
+        """Answer operations of which no tick will show anything."""
+        tools = self._tools
+        unanswerable, tools.operations.unanswerable = tools.operations.unanswerable, []
+        for operation_id, reason in unanswerable:
+            row = {
+                "tick": tools.journal.last_tick,
+                "action": Action.SILENCE.value,
+                "reason": reason,
+                "text": "",
+                "status": "dropped",
+                "operations": [operation_id],
+            }
+            tick = tools.journal.last_tick
+            done = TickDone(self.fence, tick, (operation_id,), row, error_code=ERROR_OF.get(reason))
+            await tools.stream.put(done)
+
+    # --- the loop ---------------------------------------------------------------------------------------
+
+    async def run(self) -> NoReturn:
+        while True:
+            self._wake.clear()
+            if self._tools.health.lost:
+                await self._recover()
+                continue
+            wait = self._wait_s()
+            if wait == 0:
+                await self._tick()
+                continue
+            if wait is None and not self._held:
+                await self._release()
+            await self._sleep(wait)
+
+    def _wait_s(self) -> float | None:
+        """Seconds until the next tick is due; ``None``: not before a wake."""
+        tools, now = self._tools, self._tools.clock.now()
+        want = next((w for w in tools.journal.memory.wants() if isinstance(w, WantDecision)), None)
+        if not self._words and (want is None or self._held):
+            return None
+        if now < self._retry_at:
+            return self._retry_at - now
+        if self._words or want is None:
+            return 0
+        waiting = tools.journal.waiting.values()
+        if not self.auto and len(waiting) < tools.journal.memory.budget.frames_per_tick:
+            return None  # frames gather until words are asked for, or until they make a turn
+        newest = max((f.media_time_ms for f in waiting), default=0)
+        at_once = want.urgent or self._retrying or any(f.lossless for f in waiting)
+        return self._pace.wait_s(now, newest, at_once=at_once)
+
+    async def _release(self) -> None:
+        """Nothing is left to decide: a query withdrawn before any tick showed it is answered by none."""
+        tools = self._tools
+        if any(isinstance(want, WantDecision) for want in tools.journal.memory.wants()):
+            return
+        for operation_id in tools.operations.frameless(tools.journal.last_tick):
+            tools.operations.refuse(operation_id, "cleared")
+        await self.tell_unanswerable()
+
+    async def _sleep(self, seconds: float | None) -> None:
+        if seconds is None:
+            await self._wake.wait()
+            return
+        waits = (
+            asyncio.ensure_future(self._wake.wait()),
+            asyncio.ensure_future(self._tools.clock.sleep(seconds)),
+        )
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _tick(self) -> None:
+        tools = self._tools
+        ask, _ = tools.journal.policy.ask(words=self._words > 0, auto=self.auto)
+        if ask is Ask.NOBODY:
+            await self._after(await self._run_tick())
+            return
+        await tools.permits.live(tools.session_id)
+        try:
+            if self._wait_s() != 0:  # cancelled or cleared while it waited for its turn
+                return
+            ended = await self._run_tick()
+        finally:
+            tools.permits.done(tools.session_id)
+        await self._after(ended)
+
+    async def _run_tick(self) -> Ended:
+        tools = self._tools
+        words = self._words > 0
+        ask, reason = tools.journal.policy.ask(words=words, auto=self.auto)
+        begun = tools.journal.memory.begin_tick(tools.journal.last_tick + 1)
+        if ask is not Ask.NOBODY:
+            begun = self._apart(begun)
+        self._pace.started(tools.clock.now(), begun.media_time_ms)
+        return await tools.runner.run(begun, self.fence, ask, reason, words=words, seed=self.seed)
+
+    def _apart(self, begun: TickBegun) -> TickBegun:
+        """Frames that may have killed an engine ride one at a time."""
+        riders = self._tools.suspects.riders(begun.frame_ids)
+        if riders == begun.frame_ids:
+            return begun
+        newest = max(self._tools.journal.waiting[f].media_time_ms for f in riders)
+        return begun.model_copy(update={"frame_ids": riders, "media_time_ms": newest})
+
+    # --- after a tick -------------------------------------------------------------------------------------
+
+    async def _after(self, ended: Ended) -> None:
+        flight = ended.flight
+        if ended.verdict is not None:
+            if flight.words or ended.verdict.action is not Action.SILENCE:
+                self._words = max(0, self._words - 1)
+            if flight.ask is not Ask.NOBODY:
+                await self._engine_answered(ended)
+        elif flight.shown:
+            self._words = max(0, self._words - 1)
+        self._retrying = ended.error is not None
+        if ended.error is not None:
+            await self._failed(ended, ended.error)
+        await self.tell_unanswerable()
+
+    async def _engine_answered(self, ended: Ended) -> None:
+        tools = self._tools
+        tools.suspects.answered(ended.flight.begun.frame_ids)
+        self._refusals = 0
+        if ended.suspect:  # it answered, but not to our prompt
+            if tools.health.missed():
+                await self._lose("wedged", "the engine loses prompts; waiting for it to recover")
+        else:
+            tools.health.answered()
+        if tools.journal.policy.stopped != self._stopped:
+            self._stopped = tools.journal.policy.stopped
+            message = (
+                "the model's answers lack its tags; speech is stopped until they are sound again"
+                if self._stopped
+                else "the model's answers are sound again; speech is back"
+            )
+            await tools.stream.put(Notice("unhealthy_output", message))
+
+    async def _failed(self, ended: Ended, error: EngineError) -> None:
+        tools, now = self._tools, self._tools.clock.now()
+        if isinstance(error, EngineRefused):
+            await self._refused(ended, error)
+            return
+        if isinstance(error, EngineUnreachable | EngineBroken):
+            self._suspect(ended)
+            if tools.health.unreachable():
+                await self._lose("unreachable", f"the engine went away ({error.message}); reconnecting")
+        elif tools.health.missed():
+            await self._lose("wedged", f"the engine does not answer in time ({error.message})")
+        self._retry_at = max(self._retry_at, now + tools.health.backoff_s)
+
+    def _suspect(self, ended: Ended) -> None:
+        tools = self._tools
+        in_flight = [(f.frame_id, f.uuid) for f in ended.flight.frames]
+        guilty = tools.suspects.died(in_flight, stopped_by_us=tools.stopped_by_us())
+        if guilty is not None:
+            self._drop(guilty, "quarantined")
+
+    async def _refused(self, ended: Ended, error: EngineRefused) -> None:
+        """The engine is well and will not take this: plan smaller or drop what it cannot take; never loop."""
+        tools = self._tools
+        tools.health.answered()
+        if isinstance(error, TooManyImages):
+            tools.journal.write(LimitsLearned(max_images=error.limit))
+        if len(tools.journal.memory.plan().frames) < ended.flight.plan_frames:
+            return  # memory has drawn its windows in: try again at once
+        self._refusals += 1
+        if isinstance(error, ImageMissing):
+            self._forget(error.uuid)
+        elif isinstance(error, BadImage) or self._refusals >= REFUSALS:
+            if self._refusals >= REFUSALS:
+                await self._give_up(f"the engine refuses this input: {error.message}", error.code)
+            for frame in ended.flight.frames:
+                self._drop(frame.frame_id, "rejected")
+        if self._refusals > 1:
+            wait = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(10, self._refusals - 2))
+            self._retry_at = tools.clock.now() + wait
+
+    def _drop(self, frame_id: str, reason: str) -> None:
+        frame = self._tools.journal.waiting.get(frame_id)
+        if frame is not None:
+            dropped = FrameDropped(frame_id=frame_id, media_time_ms=frame.media_time_ms, reason=reason)
+            self._tools.journal.write(dropped)
+
+    def _forget(self, uuid: str) -> None:
+        """Nobody has the bytes of a frame any more: it leaves the window, which is rebuilt without it."""
+        for frame in self._tools.journal.memory.plan().frames:
+            if frame.uuid == uuid:
+                self._drop(frame.frame_id, "rejected")
+                self._tools.journal.write(ItemDeleted(frame_id=frame.frame_id))
+
+    async def _lose(self, reason: str, message: str) -> None:
+        self._tools.journal.write(EngineLost(reason=reason))
+        await self._tools.stream.put(Notice("engine_lost", message))
+        await self._give_up(message, "engine_unavailable")
+
+    async def _give_up(self, message: str, code: str) -> None:
+        """Tell those who wait for an answer that none will come soon; their frames stay."""
+        tools = self._tools
+        waiting = tools.operations.give_up(tools.operations.impatient())
+        if waiting or self._words:
+            await tools.stream.put(Failed(self.fence, code, message, operations=waiting))
+        if self._words:
+            self._words = 0
+            await tools.stream.put(TurnEnd(self.fence, "failed", code))
+
+    async def _recover(self) -> None:
+        """Ask the engine for a real answer until it gives one, ever less often."""
+        tools = self._tools
+        await tools.clock.sleep(tools.health.backoff_s)
+        try:
+            alive = await tools.engine.ping(max(3.0, 3 * tools.pack.period_ms / 1000))
+        except EngineError:
+            alive = False
+        if not alive:
+            tools.health.unreachable()
+            return
+        tools.health.answered()
+        self._retry_at = 0.0
+        tools.journal.write(EngineRecovered())
+        await tools.stream.put(Notice("engine_recovered", "the engine answers again"))
+        self._wake_others()

@@ -1,0 +1,349 @@
+"""One tick: what rides it, the engine's answer, what the client gets, what memory keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bridges.engine import ChatEngine, ChatRequest, EngineError, EngineServerError, Finished
+from memory.facts import TickAnswered, TickBegun, TickFailed
+from memory.plan import AuditResult, Usage
+from memory.render import chat_messages
+from memory.store.base import FrameStore
+from orchestrator.backends.replay.answer import canonical
+from orchestrator.backends.replay.decide import Ask, DecideOptions, Reason, Verdict, judge, tick_deadlines
+from orchestrator.backends.replay.engine_call import EngineCall, Reply
+from orchestrator.backends.replay.journal import Journal, WaitingFrame
+from orchestrator.backends.replay.operations import Operations
+from orchestrator.backends.replay.request import EngineLimits, decision_params
+from orchestrator.backends.replay.rows import Rows
+from orchestrator.backends.replay.stream import OutputStream
+from orchestrator.backends.replay.tags import Grammar
+from orchestrator.session.backend import Action, Clock, Decision, TextDelta, TickDone, TickStarted, TurnEnd
+from orchestrator.session.fence import Fence
+from prompts.pack import Pack
+
+_UNHEARD = 64  # responses whose report may still come
+
+_log = logging.getLogger(__name__)
+
+CANCELLED = "cancelled"
+CLOSED = "closed"
+SUPERSEDED = "superseded"  # words were asked for while a decision was in flight: it starts over
+
+
+@dataclass(slots=True)
+class Flight:
+    """A tick from its beginning to its record.
+
+    :param frames: new frames that ride it
+    :param prefix: assistant text that the reply continues, if words were asked for
+    :param reason: why it will be silent, if that is known before
+    :param plan_frames: frames of the whole prompt
+    :param shown: text that the client has
+    :param abort: why its request was ended early, if it was
+    """
+
+    tick: int
+    fence: Fence
+    begun: TickBegun
+    frames: tuple[WaitingFrame, ...]
+    operations: tuple[str, ...]
+    ask: Ask
+    prefix: str
+    reason: Reason | None
+    words: bool
+    started_at: float
+    plan_frames: int = 0
+    shown: str = ""
+    decided: bool = False
+    abort: str | None = None
+    request: asyncio.Task[Reply] | None = None
+
+    @property
+    def admitted_at(self) -> float:
+        """When its newest frame was admitted; without frames, when it began."""
+        return max((f.admitted_at for f in self.frames), default=self.started_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a tick ended: with a verdict, or with an error (an aborted one: neither)."""
+
+    flight: Flight
+    verdict: Verdict | None = None
+    error: EngineError | None = None
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TickTools:
+    """What ticks need of their session. ``bias``: logit bias of the speak threshold, if one is set.
+
+    ``delegate`` hands a delegated question on, before its tick is reported as done.
+    """
+
+    session_id: str
+    pack: Pack
+    grammar: Grammar
+    limits: EngineLimits
+    options: DecideOptions
+    bias: float | None
+    journal: Journal
+    operations: Operations
+    stream: OutputStream
+    engine: ChatEngine
+    frames: FrameStore
+    clock: Clock
+    delegate: Callable[[Fence, str, str], Awaitable[None]]
+
+
+class TickRunner:
+    """Runs ticks, one at a time."""
+
+    def __init__(self, tools: TickTools) -> None:
+        self._tools = tools
+        self._deadlines = tick_deadlines(tools.pack.period_ms, tools.pack.decide.max_tokens)
+        self._rows = Rows(tools.journal.memory)
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._spoken: deque[tuple[Fence, int]] = deque(maxlen=_UNHEARD)
+        self.flight: Flight | None = None
+
+    async def run(
+        self,
+        begun: TickBegun,
+        fence: Fence,
+        ask: Ask,
+        reason: Reason | None,
+        *,
+        words: bool,
+        seed: int | None,
+    ) -> Ended:
+        """One tick from its first fact to its record. ``words``: a reply is asked for, not a decision."""
+        tools = self._tools
+        tools.journal.write(begun)
+        waiting = tools.journal.waiting
+        flight = self.flight = Flight(
+            tick=begun.tick,
+            fence=fence,
+            begun=begun,
+            frames=tuple(waiting[f] for f in begun.frame_ids if f in waiting),
+            operations=tools.operations.riding(begun.tick, begun.frame_ids),
+            ask=ask,
+            prefix=tools.grammar.tags.response if words and ask is Ask.ENGINE else "",
+            reason=reason,
+            words=words,
+            started_at=tools.clock.now(),
+        )
+        self._idle.clear()
+        try:
+            await tools.stream.put(TickStarted(fence, begun.tick, flight.operations))
+            if ask is Ask.NOBODY:
+                said = tools.grammar.tags.silence
+                silence = Verdict(Action.SILENCE, reason, "", None, said, said_is_generated=False)
+                return await self._answered(flight, silence, None)
+            return await self._ask(flight, seed)
+        finally:
+            self.flight = None
+            self._idle.set()
+
+    def abort(self, why: str) -> bool:
+        """End the request of the tick in flight early; False when none is in flight. Shown text stands."""
+        flight = self.flight
+        if flight is None or flight.ask is Ask.NOBODY:
+            return False
+        if flight.abort is None:
+            flight.abort = why
+            if flight.request is not None:
+                flight.request.cancel()
+        return True
+
+    async def idle(self) -> None:
+        """Wait until no tick is in flight."""
+        await self._idle.wait()
+
+    def heard(self, fence: Fence) -> int | None:
+        """The tick whose response the session reports on, oldest first; each is reported once."""
+        fences = [spoken for spoken, _ in self._spoken]
+        if fence not in fences:  # asked for while a decision was in flight, which then answered it
+            fence = next((f for f in fences if f.epoch == fence.epoch), fence)
+        if fence not in fences:
+            return None
+        for _ in range(fences.index(fence)):
+            self._spoken.popleft()
+        return self._spoken.popleft()[1]
+
+    # --- asking the engine --------------------------------------------------------------------------------
+
+    async def _ask(self, flight: Flight, seed: int | None) -> Ended:
+        tools = self._tools
+        memory = tools.journal.memory
+        prefix = flight.prefix
+        call = EngineCall(
+            tools.grammar,
+            tools.limits,
+            standing_query=memory.query,
+            prefix=prefix,
+            repeats=() if prefix else tools.journal.policy.lines.repeats(flight.begun.media_time_ms),
+            ratio=tools.options.dedup_ratio,
+            muted=flight.ask is Ask.PROBE,
+        )
+        flight.request = asyncio.create_task(
+            self._converse(flight, call, seed), name=f"decision {tools.session_id} {flight.tick}"
+        )
+        if flight.abort is not None:
+            flight.request.cancel()
+        try:
+            await asyncio.wait({flight.request})
+        except asyncio.CancelledError:  # the session closes
+            flight.request.cancel()
+            await asyncio.gather(flight.request, return_exceptions=True)
+            self._keep_shown(flight, CLOSED, self._rows.broken(flight, CLOSED, done_at=tools.clock.now()))
+            raise
+        if flight.request.cancelled():
+            return await self._broken(flight, flight.abort or CANCELLED, None)
+        problem = flight.request.exception()
+        if isinstance(problem, EngineError):
+            return await self._broken(flight, problem.code, problem)
+        if problem is not None:
+            _log.error("session %s: decision failed", tools.session_id, exc_info=problem)
+            fault = EngineServerError(f"{type(problem).__name__}: {problem}")
+            return await self._broken(flight, "internal_error", fault)
+        reply = flight.request.result()
+        if reply.finished.suspect and not flight.shown:
+            fault = EngineServerError("the engine counted fewer prompt tokens than the prompt has")
+            return await self._broken(flight, "prompt_mismatch", fault)
+        verdict = judge(tools.grammar, reply.outcome, repeat=reply.repeat, muted=flight.ask is Ask.PROBE)
+        return await self._answered(flight, verdict, reply, score=call.score, judged=not prefix)
+
+    async def _converse(self, flight: Flight, call: EngineCall, seed: int | None) -> Reply:
+        tools = self._tools
+        prefix = flight.prefix
+        plan = tools.journal.memory.plan(continue_with=prefix or None)
+        flight.plan_frames = len(plan.frames)
+        params = decision_params(
+            tools.pack, tools.limits, seed=seed, tick=flight.tick, bias=tools.bias, continued=bool(prefix)
+        )
+        request = ChatRequest(chat_messages(plan), params, self._deadlines, tools.session_id)
+        await tools.journal.flush()  # a frame is durable before it is sent
+
+        async def show(text: str) -> None:
+            if not flight.decided:
+                action = Action.DELEGATE if call.delegating else Action.RESPONSE
+                await tools.stream.put(Decision(flight.fence, flight.tick, action, call.score))
+                flight.decided = True
+                self._spoken.append((flight.fence, flight.tick))
+            await tools.stream.put(TextDelta(flight.fence, text))
+            flight.shown += text
+
+        return await call.run(tools.engine, request, tools.frames.get, show)
+
+    # --- ending a tick --------------------------------------------------------------------------------------
+
+    async def _answered(
+        self,
+        flight: Flight,
+        verdict: Verdict,
+        reply: Reply | None,
+        *,
+        score: float | None = None,
+        judged: bool = False,
+    ) -> Ended:
+        tools = self._tools
+        finished = reply.finished if reply else None
+        usage = _usage(finished)
+        audited = self._audit(flight, verdict, usage) if usage else None
+        done_at = tools.clock.now()
+        row = self._rows.answered(flight, verdict, finished, audited, score=score, done_at=done_at)
+        if not flight.decided:
+            decision = Decision(flight.fence, flight.tick, verdict.action, score, verdict.reason)
+            await tools.stream.put(decision)
+        metrics: dict[str, Any] = {"healthy": None, "genuine_silence": False}
+        if reply is not None:
+            metrics["healthy"] = reply.outcome.healthy if judged else None
+            metrics["genuine_silence"] = reply.outcome.genuine_silence
+            metrics["oddities"] = dict(reply.outcome.oddities)
+        tools.journal.write(
+            TickAnswered(
+                tick=flight.tick,
+                media_time_ms=flight.begun.media_time_ms,
+                action=verdict.action.value,
+                reason=verdict.reason,
+                said=verdict.said,
+                said_is_generated=verdict.said_is_generated,
+                text=verdict.text,
+                question=verdict.question,
+                raw=reply.outcome.raw if reply else "",
+                response_id=response_key(flight.tick) if verdict.text else None,
+                usage=asdict(usage) if usage else None,
+                metrics=metrics | {"row": row},
+            )
+        )
+        if flight.ask is not Ask.NOBODY:
+            await tools.journal.flush()
+        if verdict.question is not None:
+            await tools.delegate(flight.fence, verdict.question, verdict.text)
+        if verdict.action is not Action.SILENCE:
+            await tools.stream.put(TurnEnd(flight.fence))
+        await self._done(flight, row)
+        return Ended(flight, verdict, suspect=finished is not None and finished.suspect)
+
+    def _audit(self, flight: Flight, verdict: Verdict, usage: Usage) -> AuditResult:
+        journal = self._tools.journal
+        plan = journal.memory.plan(continue_with=flight.prefix or None)
+        generated = verdict.said_is_generated
+        return journal.audit.tick(plan, usage, said=verdict.said, said_is_generated=generated)
+
+    async def _broken(self, flight: Flight, code: str, error: EngineError | None) -> Ended:
+        """No whole answer. What was shown stands; with nothing shown the tick leaves no scar."""
+        tools = self._tools
+        row = self._rows.broken(flight, code, done_at=tools.clock.now())
+        if flight.shown:
+            self._keep_shown(flight, code, row)
+            await tools.journal.flush()
+            await tools.stream.put(TurnEnd(flight.fence, "incomplete", code))
+            await self._done(flight, row)
+            return Ended(flight, error=error)
+        tools.journal.write(TickFailed(tick=flight.tick, media_time_ms=flight.begun.media_time_ms, code=code))
+        # What the user cancelled is told to whoever waits; what failed goes on waiting for the next tick.
+        told = tools.operations.give_up(flight.operations) if code == CANCELLED else ()
+        await tools.stream.put(TickDone(flight.fence, flight.tick, told, row, error_code=code))
+        return Ended(flight, error=error)
+
+    def _keep_shown(self, flight: Flight, code: str, row: Mapping[str, Any]) -> None:
+        if not flight.shown:
+            return
+        self._tools.journal.write(
+            TickAnswered(
+                tick=flight.tick,
+                media_time_ms=flight.begun.media_time_ms,
+                action="response",
+                reason=code,
+                said=canonical(self._tools.grammar, Action.RESPONSE, flight.shown),
+                said_is_generated=False,
+                text=flight.shown,
+                status="incomplete",
+                response_id=response_key(flight.tick),
+                metrics={"healthy": None, "genuine_silence": False, "row": dict(row)},
+            )
+        )
+
+    async def _done(self, flight: Flight, row: Mapping[str, Any]) -> None:
+        operations = self._tools.operations.answered(flight.tick, flight.begun.frame_ids)
+        await self._tools.stream.put(TickDone(flight.fence, flight.tick, operations, row))
+
+
+def response_key(tick: int) -> str:
+    """How this session's facts name the response of a tick."""
+    return f"tick-{tick}"
+
+
+def _usage(finished: Finished | None) -> Usage | None:
+    if finished is None:
+        return None
+    return Usage(finished.prompt_tokens, finished.completion_tokens, finished.cached_tokens)
