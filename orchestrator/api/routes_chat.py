@@ -102,8 +102,11 @@ async def _plain(context: ApiContext, tenant: str, wanted: ChatRequest) -> Respo
 
 async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
-    async for event in rest:
-        yield event
+    try:
+        async for event in rest:
+            yield event
+    except Exception as error:
+        yield sse.fault(error)
 
 
 async def _releasing(events: Any, held: HeldBody) -> AsyncIterator[Any]:

@@ -21,6 +21,12 @@ def event(data: Any) -> bytes:
     return b"data: " + orjson.dumps(data) + b"\n\n"
 
 
+def fault(error: Exception) -> bytes:
+    """The end of a stream that broke."""
+    known = as_vigil(error)
+    return event({"error": {**openai_error(known), "status": known.http_status}}) + DONE
+
+
 class Words:
     """Words that have come and not been written yet. Bounded by the length of one answer."""
 
@@ -75,9 +81,7 @@ async def stream(head: ReplyHead, words: Words, answer: asyncio.Task[Answer]) ->
     try:
         result = answer.result()
     except Exception as error:
-        fault = as_vigil(error)
-        yield event({"error": {**openai_error(fault), "status": fault.http_status}})
-        yield DONE
+        yield fault(error)
         return
     # The reader of events may be one step behind the answer itself.
     rest = result.text.removeprefix(said) if result.text.startswith(said) else ""

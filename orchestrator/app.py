@@ -1,0 +1,372 @@
+"""The composition root: from settings and a checked engine to sessions, and to the HTTP application."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from bridges.chat_engine import VllmChat
+from bridges.engine import Deadlines
+from bridges.frames import FrameBounds, FrameGate
+from bridges.image_fetch import ImageFetcher
+from bridges.text_engine import TextEngine
+from engine_launch.facts import EngineFacts
+from memory.plan import Limits as WindowLimits
+from orchestrator.api.body import BodyBudget
+from orchestrator.api.context import ApiContext, ApiLimits, MemoryView
+from orchestrator.api.idempotency import Idempotency
+from orchestrator.api.metrics import ENGINE_STATES, Metrics
+from orchestrator.api.server import make_api
+from orchestrator.api.ticks import TickStarts
+from orchestrator.backends.replay.backend import ReplayBackend
+from orchestrator.backends.replay.decide import DecideOptions, DecisionPoint, ThresholdRefused, threshold_bias
+from orchestrator.backends.replay.options import ReplayOptions
+from orchestrator.backends.replay.request import EngineLimits
+from orchestrator.engine_setup import Engine
+from orchestrator.engine_watch import EngineWatch
+from orchestrator.exits import Exit, SetupError
+from orchestrator.keeping import DurableKeeper, Keeper, TransientKeeper
+from orchestrator.observed import Observed
+from orchestrator.runtime.actor import Session, SessionParts
+from orchestrator.runtime.clock import SystemClock, system_ids
+from orchestrator.runtime.permits import Permits
+from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
+from orchestrator.session.backend import BackendOutput, SessionConfig, TickStarted
+from orchestrator.settings import Settings
+from orchestrator.text_access import ImageAccess, TextAccess
+from orchestrator.version import vigil_version
+from prompts.pack import Pack
+
+LIVE_TICKS = 32
+"""Decisions of all sessions in flight at one engine; it batches them."""
+BACKGROUND = 2
+"""Prewarms and summaries in flight at one engine."""
+SWEEP_S = 60.0
+_IMAGE_CACHE_BYTES_PER_PIXEL = 6
+"""What a processed frame takes of the engine's image cache."""
+
+_UNKNOWN_IMAGE_CACHE = 4 * 2**30
+"""The engine's own default. Believing in too much costs a retry, never a wrong answer."""
+
+
+class Core:
+    """Sessions with one model behind one engine. ``vigil serve`` and ``vigil replay`` both drive this.
+
+    Open it with ``open_core``; ``aclose`` ends every session.
+    """
+
+    def __init__(self, settings: Settings, engine: Engine, keeper: Keeper) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.clock = SystemClock()
+        self.ids = system_ids
+        self.metrics = Metrics()
+        self.ticks = TickStarts()
+        self.keeper = keeper
+        self.chat = _chat(settings, engine)
+        self.permits = Permits(LIVE_TICKS, BACKGROUND)
+        self.gate = FrameGate(_frame_bounds(engine.pack, settings.limits.frame_bytes))
+        self.watch = EngineWatch(
+            self.chat, self.clock, period_s=settings.timeouts.watch_s, ping_s=settings.timeouts.ping_s
+        )
+        self.registry = Registry(
+            self._build,
+            self.clock,
+            self.ids,
+            limits=RegistryLimits(max_sessions=settings.limits.sessions, idle_ttl_s=settings.limits.idle_s),
+        )
+        self._decide = _decide_options(settings)
+        self._limits = window_limits(engine.pack, engine.facts)
+        self._backends: dict[str, tuple[ReplayBackend, Observed]] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+        self.metrics.add_gauges(self._gauges)
+
+    @property
+    def period_ms(self) -> int:
+        return self.engine.pack.period_ms
+
+    @property
+    def defaults(self) -> SessionConfig:
+        """Of a session that asks for nothing else."""
+        settings = self.settings
+        return SessionConfig(
+            model=self.engine.facts.model,
+            persona=settings.persona,
+            language=settings.language,
+            seed=settings.decision.seed,
+        )
+
+    def engine_facts(self) -> Mapping[str, Any]:
+        return {"url": self.engine.url, "family": self.engine.pack.family, **self.engine.facts.to_dict()}
+
+    async def open_session(self, config: SessionConfig) -> Session:
+        """A new session without a client's name."""
+        return await self.registry.resolve("local", None, config)
+
+    async def aclose(self) -> None:
+        """End every session, then everything that was opened for them."""
+        await self.registry.drain(self.settings.timeouts.drain_s)
+        await asyncio.gather(*self._endings)
+        await self.keeper.aclose()
+        await self.chat.aclose()
+        self.gate.close()
+
+    def memory_of(self, session_id: str) -> MemoryView:
+        """The memory of a live session; an empty view of one that is gone."""
+        parts = self._backends.get(session_id)
+        if parts is None:
+            return MemoryView()
+        backend, observed = parts
+        memory = backend.memory
+        return MemoryView(
+            long_term=tuple(passage.text for passage in memory.long_term),
+            summaries=tuple(passage.text for passage in memory.summaries),
+            query=memory.query,
+            frames=observed.frames,
+            media_time_ms=memory.now_ms if observed.frames or memory.now_ms else None,
+        )
+
+    async def _build(self, spec: SessionSpec) -> SessionParts:
+        pack, facts = self.engine.pack, self.engine.facts
+        kept = await self.keeper.keep(spec, pack.digest)
+
+        def on_output(output: BackendOutput) -> None:
+            if isinstance(output, TickStarted):
+                self.ticks.started(output)
+            self.metrics.observe(output)
+
+        async def on_closed(reason: str) -> None:
+            await kept.ended(reason)
+            task = asyncio.create_task(self._let_go(spec.session_id, kept.released))
+            self._endings.add(task)
+            task.add_done_callback(self._endings.discard)
+
+        backend = ReplayBackend(
+            spec.session_id,
+            pack,
+            self.chat,
+            kept.frames,
+            kept.log,
+            self.permits,
+            self.clock,
+            self.ids,
+            self.gate.check,
+            ReplayOptions(
+                tenant_key=kept.frame_key,
+                engine=engine_limits(pack, facts, kept.salt),
+                window=self._limits,
+                decide=self._decide,
+                jitter=random.uniform(-0.2, 0.2),
+                persona=self.settings.persona,
+                language=self.settings.language,
+                max_query_chars=self.settings.limits.query_chars,
+            ),
+            history=kept.history,
+        )
+        observed = Observed(backend, on_output, on_closed)
+        self._backends[spec.session_id] = backend, observed
+        return SessionParts(observed, kept.log)
+
+    async def _let_go(self, session_id: str, released: Any) -> None:
+        """The session writes its last fact after its backend is closed; then nothing of it is needed."""
+        self._backends.pop(session_id, None)
+        session = self.registry.get(session_id)
+        if session is not None:
+            await session.closed.wait()
+        await released()
+
+    def _gauges(self) -> Mapping[str, float | Mapping[str, float]]:
+        registry = self.registry.statistics()
+        sessions = [session.statistics() for session in self.registry.sessions()]
+        readers: list[Any] = [reader for statistics in sessions for reader in statistics["subscriptions"]]  # type: ignore[attr-defined]
+        engine = self.watch.state()
+        permits = self.permits.statistics()
+        return {
+            "sessions": {state: float(registry[state]) for state in ("open", "opening", "closing")},
+            "sessions_limit": float(registry["max_sessions"]),
+            "draining": float(registry["draining"]),
+            "mailbox_commands": float(sum(int(str(s["mailbox"])) for s in sessions)),
+            "pending_input_bytes": float(sum(int(str(s["pending_input_bytes"])) for s in sessions)),
+            "outbox_events": float(sum(reader["queued"] for reader in readers)),
+            "outbox_dropped": float(sum(reader["dropped"] for reader in readers)),
+            "permits_waiting": {kind: float(n) for kind, n in permits["waiting"].items()},
+            "permits_running": {kind: float(n) for kind, n in permits["running"].items()},
+            "engine_ready": float(engine.ready),
+            "engine_state": {state: float(state == engine.state) for state in ENGINE_STATES},
+        }
+
+
+async def open_core(settings: Settings, engine: Engine, *, durable: bool) -> Core:
+    """:param durable: sessions live in the data folder; else only as long as the process
+    :raises SetupError: the settings ask for what this engine cannot do
+    """
+    pack = engine.pack
+    if settings.persona not in pack.personas:
+        known = ", ".join(sorted(pack.personas))
+        raise SetupError(
+            f"the pack {pack.family} has no persona {settings.persona!r}; known are {known}",
+            "unknown_persona",
+            Exit.USAGE,
+        )
+    if settings.language not in pack.languages:
+        known = ", ".join(pack.languages)
+        raise SetupError(
+            f"the pack {pack.family} has no language {settings.language!r}; known are {known}",
+            "unknown_language",
+            Exit.USAGE,
+        )
+    if settings.decision.threshold is not None:
+        try:
+            threshold_bias(engine_limits(pack, engine.facts, "").decision, settings.decision.threshold)
+        except ThresholdRefused as refused:
+            raise SetupError(f"decision.threshold: {refused}", "threshold_refused", Exit.USAGE) from refused
+    clock = SystemClock()
+    keeper = await DurableKeeper.open(settings.data, clock) if durable else TransientKeeper(clock)
+    return Core(settings, engine, keeper)
+
+
+def make_app(core: Core) -> FastAPI:
+    """The HTTP application. Its lifespan watches the engine and, at the end, drains and closes the core."""
+    settings = core.settings
+    secret = settings.engine_api_key
+    texts = TextEngine(
+        core.engine.url,
+        api_key=secret.get_secret_value() if secret else None,
+        deadlines=Deadlines(settings.timeouts.request_s, 2 * settings.timeouts.request_s),
+    )
+    fetcher = _fetcher(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(core.watch.run()), asyncio.create_task(_sweep(core))]
+        try:
+            yield
+        finally:
+            await core.aclose()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await texts.aclose()
+            if fetcher is not None:
+                await fetcher.aclose()
+
+    return make_api(_context(core, texts, fetcher), lifespan)
+
+
+async def _sweep(core: Core) -> None:
+    while True:
+        await core.keeper.sweep()
+        await core.clock.sleep(SWEEP_S)
+
+
+# --- small builders -----------------------------------------------------------------------------------
+
+
+def _context(core: Core, texts: TextEngine, fetcher: ImageFetcher | None) -> ApiContext:
+    settings, pack = core.settings, core.engine.pack
+    limits = settings.limits
+    return ApiContext(
+        version=vigil_version(),
+        model=core.engine.facts.model,
+        created=core.clock.wall_ms() // 1000,
+        context_tokens=core.engine.facts.context_tokens,
+        period_ms=pack.period_ms,
+        frames_per_append=2,
+        defaults=core.defaults,
+        personas=frozenset(pack.personas),
+        languages=frozenset(pack.languages),
+        limits=ApiLimits(
+            body_bytes=limits.body_bytes,
+            frame_bytes=limits.frame_bytes,
+            frames_per_request=limits.frames_per_request,
+            query_chars=limits.query_chars,
+            requests_per_session=limits.requests_per_session,
+            body_s=settings.timeouts.body_s,
+            request_s=settings.timeouts.request_s,
+        ),
+        registry=core.registry,
+        clock=core.clock,
+        ids=core.ids,
+        ticks=core.ticks,
+        bodies=BodyBudget(limits.bodies_bytes),
+        idempotency=Idempotency(limits.idempotency_keys, limits.idempotency_ttl_s, core.clock),
+        metrics=core.metrics,
+        text_engine=TextAccess(texts, core.keeper.salt),
+        fetch_image=ImageAccess(fetcher) if fetcher is not None else None,
+        tenant_of=settings.auth.tenant_of if settings.auth.api_keys else None,
+        engine_state=core.watch.state,
+        memory_of=core.memory_of,
+    )
+
+
+def _fetcher(settings: Settings) -> ImageFetcher | None:
+    images = settings.images
+    if not images.allow_hosts:
+        return None
+    return ImageFetcher(images.allow_hosts, limit=settings.limits.frame_bytes, timeout_s=images.fetch_s)
+
+
+def _chat(settings: Settings, engine: Engine) -> VllmChat:
+    facts, secret = engine.facts, settings.engine_api_key
+    frame = engine.pack.pixels.max * _IMAGE_CACHE_BYTES_PER_PIXEL
+    room = facts.image_cache_bytes or _UNKNOWN_IMAGE_CACHE
+    return VllmChat(
+        engine.url,
+        facts.model,
+        api_key=secret.get_secret_value() if secret else None,
+        uuid_parts=facts.uuid_parts,
+        held_images=max(1, room // frame),
+        max_connections=LIVE_TICKS + BACKGROUND + 8,
+    )
+
+
+def _frame_bounds(pack: Pack, max_bytes: int) -> FrameBounds:
+    pixels = pack.pixels
+    return FrameBounds(pixels.min, pixels.max, pixels.multiple, max_bytes=max_bytes)
+
+
+def _decide_options(settings: Settings) -> DecideOptions:
+    decision = settings.decision
+    return DecideOptions(
+        gate=decision.gate,
+        threshold=decision.threshold,
+        dedup_ratio=decision.dedup_ratio,
+        dedup_rearm_s=decision.dedup_rearm_s,
+    )
+
+
+def window_limits(pack: Pack, facts: EngineFacts) -> WindowLimits:
+    """How the pack's window fits into this engine."""
+    return WindowLimits(
+        chunk_frames=pack.chunk_frames,
+        max_images=facts.max_images,
+        context_tokens=facts.context_tokens,
+        reply_tokens=pack.decide.max_tokens,
+        max_frames_per_tick=pack.max_frames_per_tick,
+        rollup_chunks=pack.rollup_chunks,
+        long_term_max=pack.long_term_max,
+        long_term_keep=pack.long_term_keep,
+        overlap_frames=pack.overlap_frames,
+    )
+
+
+def engine_limits(pack: Pack, facts: EngineFacts, salt: str) -> EngineLimits:
+    """What a request may use of this engine."""
+    point = None
+    if facts.decision_index is not None and {"response", "silence"} <= set(facts.decision_ids):
+        point = DecisionPoint(
+            facts.decision_index, facts.decision_ids["response"], facts.decision_ids["silence"]
+        )
+    audited = facts.prefix_cache and facts.reports_cached
+    return EngineLimits(
+        block_tokens=facts.block_tokens if audited else 0,
+        silence_stop_id=facts.tag_ids.get(pack.tags.silence),
+        decision=point,
+        priority=facts.priority,
+        cache_salt=salt or None,
+    )

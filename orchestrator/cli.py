@@ -1,0 +1,105 @@
+"""The ``vigil`` command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from orchestrator.exits import Exit, SetupError
+from orchestrator.flags import settings_of, with_settings_flags
+from orchestrator.settings import SettingsError, load_settings
+from orchestrator.version import vigil_version
+
+
+class Commands(TyperGroup):
+    """Commands of other rooms are imported when they are named, so that the service never imports them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return ["serve", "engine", "replay", "version"]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        lazy = {"engine": _engine, "replay": _replay}.get(cmd_name)
+        return lazy() if lazy is not None else super().get_command(ctx, cmd_name)
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="vigil",
+    help="Out-of-process orchestrator for real-time interaction models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+@with_settings_flags
+def serve(
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file of settings; default: $VIGIL_CONFIG.")
+    ] = None,
+    **flags: Any,
+) -> None:
+    """Serve sessions over HTTP in front of an engine.
+
+    Every setting is a flag, an environment variable (VIGIL_LIMITS__SESSIONS) or a line of the configuration
+    file, looked for in that order. Exit codes: 2 wrong settings, 5 engine unreachable, 6 model missing.
+    """
+    try:
+        settings = load_settings(settings_of(flags), config)
+    except SettingsError as error:
+        _fail(str(error), Exit.USAGE)
+    from orchestrator.serve import serve as run
+
+    try:
+        code = run(settings)
+    except SetupError as error:
+        _fail(error.message, error.exit_code)
+    raise typer.Exit(code)
+
+
+@app.command("version")
+def print_version() -> None:
+    """Print the version."""
+    typer.echo(vigil_version())
+
+
+def _engine() -> Any:
+    from engine_launch.cli import make_app
+    from orchestrator.engine_setup import tags_of
+    from prompts.loader import PackError, load_pack
+
+    def tags_for_family(family: str) -> Any:
+        try:
+            return tags_of(load_pack(family))
+        except PackError as error:
+            raise KeyError(family) from error
+
+    return typer.main.get_group(make_app(tags_for_family))
+
+
+def _replay() -> Any:
+    from evals.replay.command import mount
+
+    # Two commands make a group, out of which the one we want is taken.
+    group = typer.Typer()
+    mount(group)
+    group.command("unused")(print_version)
+    return typer.main.get_group(group).commands["replay"]
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    for line in message.splitlines():
+        typer.echo(f"vigil: {line}", err=True)
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    app(prog_name="vigil")
+
+
+if __name__ == "__main__":
+    main()

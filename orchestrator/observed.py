@@ -1,0 +1,72 @@
+"""A backend whose outputs are seen by the composition root before the session takes them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from orchestrator.session.backend import (
+    BackendOutput,
+    Capabilities,
+    ConversationFact,
+    SessionBackend,
+    SessionConfig,
+)
+from orchestrator.session.fence import Fence
+from orchestrator.session.units import InputUnit
+
+
+class Observed:
+    """Passes everything on.
+
+    :param on_output: told of every output, in order, before the session is
+    :param on_closed: awaited once the backend is closed, with the reason
+    """
+
+    def __init__(
+        self,
+        backend: SessionBackend,
+        on_output: Callable[[BackendOutput], None],
+        on_closed: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._backend = backend
+        self._on_output = on_output
+        self._on_closed = on_closed
+        self._closed = False
+        self.frames = 0
+        """Frames taken so far."""
+
+    def capabilities(self) -> Capabilities:
+        return self._backend.capabilities()
+
+    async def open(self, config: SessionConfig) -> None:
+        await self._backend.open(config)
+
+    async def append(self, unit: InputUnit, fence: Fence, operation_id: str) -> None:
+        await self._backend.append(unit, fence, operation_id)
+        self.frames += len(unit.frames)
+
+    async def tell(self, fact: ConversationFact, fence: Fence) -> None:
+        await self._backend.tell(fact, fence)
+
+    async def commit(self, fence: Fence, create_response: bool) -> None:
+        await self._backend.commit(fence, create_response)
+
+    async def update(self, config: SessionConfig) -> None:
+        await self._backend.update(config)
+
+    async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
+        await self._backend.cancel(cancelled, next_fence)
+
+    async def playback(self, response_id: str, played_ms: int) -> None:
+        await self._backend.playback(response_id, played_ms)
+
+    async def close(self, reason: str) -> None:
+        await self._backend.close(reason)
+        if not self._closed:
+            self._closed = True
+            await self._on_closed(reason)
+
+    async def outputs(self) -> AsyncIterator[BackendOutput]:
+        async for output in self._backend.outputs():
+            self._on_output(output)
+            yield output

@@ -1,0 +1,91 @@
+"""``vigil serve``: the application on a port, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from pathlib import Path
+
+import structlog
+import uvicorn
+
+from orchestrator.app import make_app, open_core
+from orchestrator.engine_setup import Engine, prepare_engine
+from orchestrator.exits import Exit, SetupError
+from orchestrator.settings import Settings
+
+_IDLE_CONNECTION_S = 75
+
+
+def serve(settings: Settings) -> Exit:
+    """Blocks until SIGINT or SIGTERM, then drains.
+
+    :raises SetupError: it can't start
+    """
+    _log(settings.log_level)
+    settings = settings.model_copy(update={"data": _folder(settings.data)})
+    listener = _listen(settings.host, settings.port)
+    engine = prepare_engine(settings, _tell)
+    try:
+        return asyncio.run(_run(settings, engine, listener))
+    finally:
+        engine.stop()
+
+
+async def _run(settings: Settings, engine: Engine, listener: socket.socket) -> Exit:
+    core = await open_core(settings, engine, durable=True)
+    config = uvicorn.Config(
+        make_app(core),
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=_IDLE_CONNECTION_S,
+        # Open streams end with their sessions; the lifespan then drains what is left.
+        timeout_graceful_shutdown=round(settings.timeouts.drain_s) or 1,
+        server_header=False,
+    )
+    server = uvicorn.Server(config)
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    _tell(f"serving {engine.facts.model} ({engine.pack.family}) on http://{shown}:{port}")
+    await server.serve(sockets=[listener])
+    return Exit.OK if server.started else Exit.FAILED
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bound before the engine is touched, so that a taken port is told at once."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise SetupError(f"can't listen on {host}:{port}: {why}", "address_unusable", Exit.USAGE) from error
+    return listener
+
+
+def _folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(
+            f"can't use the data folder {path}: {error.strerror}", "data_unusable", Exit.USAGE
+        ) from error
+    return path.resolve()
+
+
+def _log(level: str) -> None:
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("httpx", "httpcore"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"vigil: {line}\n")
+    sys.stderr.flush()

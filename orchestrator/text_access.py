@@ -1,0 +1,73 @@
+"""The engine's plain chat and image fetching as the API takes them: the bridges' errors made the client's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from bridges.engine import (
+    BadImage,
+    ContextOverflow,
+    EngineError,
+    EngineRefused,
+    EngineTimeout,
+    EngineUnreachable,
+    TooManyImages,
+)
+from bridges.image_fetch import FetchError, ImageFetcher
+from bridges.text_engine import TextEngine
+from orchestrator.wire.errors import EngineFault, EngineUnavailable, InvalidRequest, TooLarge, VigilError
+
+_CLIENTS = (BadImage, ContextOverflow, TooManyImages, EngineRefused)
+
+
+def client_error(error: EngineError) -> VigilError:
+    """What an engine's error means for the client whose request it was."""
+    if isinstance(error, EngineUnreachable | EngineTimeout):
+        return EngineUnavailable(
+            f"the engine does not answer: {error.message}", code=error.code, retry_after_s=1.0
+        )
+    if isinstance(error, _CLIENTS):
+        return InvalidRequest(f"the engine refuses this: {error.message}", code=error.code)
+    return EngineFault(f"the engine failed: {error.message}", code=error.code)
+
+
+class TextAccess:
+    """``TextEngine`` of the API.
+
+    :param salt_of: the engine's ``cache_salt`` of a tenant
+    """
+
+    def __init__(self, engine: TextEngine, salt_of: Callable[[str], Awaitable[str]]) -> None:
+        self._engine = engine
+        self._salt_of = salt_of
+
+    async def complete(self, body: Mapping[str, Any], tenant: str) -> Mapping[str, Any]:
+        try:
+            return await self._engine.complete({**body, "cache_salt": await self._salt_of(tenant)})
+        except EngineError as error:
+            raise client_error(error) from error
+
+    async def stream(self, body: Mapping[str, Any], tenant: str) -> AsyncIterator[bytes]:
+        salted = {**body, "cache_salt": await self._salt_of(tenant)}
+        try:
+            async with aclosing(self._engine.stream(salted)) as payloads:
+                async for payload in payloads:
+                    yield b"data: " + payload + b"\n\n"
+        except EngineError as error:
+            raise client_error(error) from error
+
+
+class ImageAccess:
+    """``FetchImage`` of the API."""
+
+    def __init__(self, fetcher: ImageFetcher) -> None:
+        self._fetcher = fetcher
+
+    async def __call__(self, url: str) -> bytes:
+        try:
+            return await self._fetcher.fetch(url)
+        except FetchError as error:
+            kind = TooLarge if error.code == "image_too_large" else InvalidRequest
+            raise kind(error.message, code=error.code, param="image_url") from error

@@ -1,0 +1,13 @@
+"""The version of this build."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def vigil_version() -> str:
+    """As the distribution says; ``0.0.0`` where it is not installed."""
+    try:
+        return version("vigil")
+    except PackageNotFoundError:
+        return "0.0.0"

@@ -1,0 +1,70 @@
+"""The whole service on a real socket, in front of a scripted engine."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+import uvicorn
+
+from orchestrator.app import Core, make_app, open_core
+from orchestrator.engine_setup import prepare_engine
+from orchestrator.settings import Settings
+from tests.fakes.engine import FakeEngine
+from tests.fakes.pictures import jpeg
+
+
+class Served:
+    """``async with Served(engine, folder) as served``: ``served.client`` speaks to it."""
+
+    def __init__(self, engine: FakeEngine, data: Path, **settings: Any) -> None:
+        defaults: dict[str, Any] = {"engine": engine.url, "data": data, "port": 0}
+        self.settings = Settings(**{**defaults, **settings})
+        self.told: list[str] = []
+        self.core: Core
+        self.client: httpx.AsyncClient
+
+    async def __aenter__(self) -> Served:
+        engine = await asyncio.to_thread(prepare_engine, self.settings, self.told.append)
+        self.core = await open_core(self.settings, engine, durable=True)
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(make_app(self.core), log_config=None, access_log=False)
+        self._server = uvicorn.Server(config)
+        self._server.capture_signals = contextless  # type: ignore[method-assign]
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self.client = httpx.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
+        while not self._server.started:
+            assert not self._task.done(), self._task.result()
+            await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.client.aclose()
+        self._server.should_exit = True
+        await self._task
+
+    async def see(self, number: int, text: str | None = None, **more: Any) -> httpx.Response:
+        """Show frame ``number``, taken at that second, to session ``cam``."""
+        headers = {"x-session-id": "cam", **more.pop("headers", {})}
+        content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+        url = "data:image/jpeg;base64," + base64.b64encode(jpeg(number, 224, 224)).decode()
+        content.append({"type": "image_url", "image_url": {"url": url}})
+        body = {"messages": [{"role": "user", "content": content}], "frame_time_range": number, **more}
+        return await self.client.post("/v1/chat/completions", json=body, headers=headers)
+
+
+class contextless:  # noqa: N801  stands in for a method that gives a context manager
+    """Signals stay with pytest."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
