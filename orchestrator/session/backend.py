@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
+from orchestrator.wire.audio import AudioFormat, Codec
 
 
 class Action(StrEnum):
@@ -34,12 +35,8 @@ class TurnDetection:
     create_response: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class AudioFormat:
-    """``encoding``: pcm16, pcm_f32le, g711_ulaw or g711_alaw; ``rate_hz``: samples per second, mono."""
-
-    encoding: str = "pcm16"
-    rate_hz: int = 16000
+DEFAULT_INPUT = AudioFormat(Codec.PCM16, 16000)
+DEFAULT_OUTPUT = AudioFormat(Codec.PCM16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +49,8 @@ class SessionConfig:
     :param auto_response: True: every tick may speak; False: turn mode
     :param modalities: output the client wants: text, audio; what the backend lacks is left out
     :param max_output_tokens: of one response
+    :param input_format: of audio that states none itself
+    :param output_format: its rate counts for G.711 only; PCM leaves at the model's own rate
     :param turn_detection: the server's own detector, or ``None``
     :param overlap_policy: ``listen_only`` or ``barge_in_on_speech``
     :param playback_policy: ``ack_only`` or ``wall_clock``
@@ -71,8 +70,8 @@ class SessionConfig:
     temperature: float | None = None
     max_output_tokens: int | None = None
     speed: float | None = None
-    input_format: AudioFormat = AudioFormat()
-    output_format: AudioFormat = AudioFormat(rate_hz=24000)
+    input_format: AudioFormat = DEFAULT_INPUT
+    output_format: AudioFormat = DEFAULT_OUTPUT
     turn_detection: TurnDetection | None = None
     overlap_policy: str = "listen_only"
     overlap_short_ack_ms: float = 700.0
@@ -98,6 +97,9 @@ class Capabilities:
     :param concurrent_turns: a next turn may begin while the last one's audio still comes
     :param text_follows_audio: text and audio of a response advance together
     :param native_turn_policy: the model itself decides when to speak
+    :param input_rate_hz: rate of the float32 samples it takes
+    :param client_tools: tools that the client offers reach the model
+    :param reserved_keys: keys of ``extra_body`` that only the server may set; ``name*`` reserves a prefix
     """
 
     chunk_period_ms: int
@@ -124,6 +126,9 @@ class Capabilities:
     engine_traits: tuple[str, ...] = ()
     stage_handoff_transport: str | None = None
     max_sessions: int = 2
+    input_rate_hz: int = 16000
+    client_tools: bool = False
+    reserved_keys: tuple[str, ...] = ()
 
     @property
     def video_alone(self) -> bool:

@@ -31,7 +31,7 @@ class InputUnit:
     """What one ``AppendInput`` carries: a frame group, PCM, or both. A frame group alone is complete.
 
     :param frames: at most two per append
-    :param pcm: mono samples in the backend's format and rate, or ``None``
+    :param pcm: float32 little-endian mono samples at the backend's rate, or ``None``
     :param lossless: the source waits (files, ``--pace fast``): its frames are never thinned
     """
 
