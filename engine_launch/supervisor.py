@@ -79,7 +79,7 @@ def find(name: str) -> Running | None:
         running = Running(**json.loads(path.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    if running.alive() or _members(running):
+    if running.alive() or members(running):
         return running
     path.unlink(missing_ok=True)
     return None
@@ -164,18 +164,18 @@ def boot_failure(running: Running, message: str) -> BootFailed:
 def stop(running: Running, deadline_s: float) -> None:
     """End the whole group: TERM, then KILL for what is left after ``deadline_s``. Forgets its state file."""
     for sign, patience_s in ((signal.SIGTERM, deadline_s), (signal.SIGKILL, 10.0)):
-        members = _members(running)
-        for process in members:
+        left = members(running)
+        for process in left:
             _signal(process, sign)
         if sign == signal.SIGTERM:
-            for process in members:  # a stopped process acts on TERM only once it goes on
+            for process in left:  # a stopped process acts on TERM only once it goes on
                 _signal(process, signal.SIGCONT)
-        if _gone(running, patience_s):
+        if wait_until_gone(running, patience_s):
             break
     state_file(running.name).unlink(missing_ok=True)
 
 
-def _members(running: Running) -> list[psutil.Process]:
+def members(running: Running) -> list[psutil.Process]:
     """Processes of the engine's session. Its id outlives the leader, and is not reused while one is left."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
@@ -196,11 +196,12 @@ def _signal(process: psutil.Process, sign: signal.Signals) -> None:
         process.send_signal(sign)  # psutil checks the start time again, so a reused pid is safe
 
 
-def _gone(running: Running, patience_s: float) -> bool:
+def wait_until_gone(running: Running, patience_s: float) -> bool:
+    """Whether every process of the engine has ended within ``patience_s``."""
     until = time.monotonic() + patience_s
     while True:
         _reap(running.pid)
-        if not _members(running):
+        if not members(running):
             return True
         if time.monotonic() > until:
             return False
