@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
+import http.server
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bridges import media_video
 from bridges.frames import FrameBounds
 from bridges.media import MediaError, MediaOptions, MediaStatistics, open_media
 from bridges.media_live import LiveReader
@@ -19,10 +24,15 @@ OPTIONS = MediaOptions(FrameBounds(32 * 32, 256 * 256, 16), period_ms=500)
 
 
 class Server:
-    """Sends the same transport stream to each of ``accepts`` connections without a length, then is gone."""
+    """Sends the same transport stream to each of ``accepts`` connections without a length, then is gone.
 
-    def __init__(self, data: bytes, accepts: int) -> None:
+    ``silent``: the first connection stays open after it.
+    """
+
+    def __init__(self, data: bytes, accepts: int, *, silent: bool = False) -> None:
         self._data = data
+        self._held: list[socket.socket] = []
+        self._silent = silent
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/live.ts"
         self._thread = threading.Thread(target=self._serve, args=(accepts,), daemon=True)
@@ -34,23 +44,27 @@ class Server:
                 peer, _address = self._listener.accept()
             except OSError:
                 return
-            with peer:
-                peer.recv(65536)
-                head = b"HTTP/1.1 200 OK\r\nContent-Type: video/mp2t\r\nConnection: close\r\n\r\n"
-                try:
-                    peer.sendall(head + self._data)
-                except OSError:
-                    continue
+            peer.recv(65536)
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: video/mp2t\r\nConnection: close\r\n\r\n"
+            with contextlib.suppress(OSError):
+                peer.sendall(head + self._data)
+            if self._silent and not self._held:
+                self._held.append(peer)
+            else:
+                peer.close()
         self._listener.close()
 
     def close(self) -> None:
         self._listener.close()
         self._thread.join(10)
+        for peer in self._held:
+            peer.close()
 
 
 @contextmanager
-def serving(path: Path, accepts: int) -> Iterator[Server]:
-    server = Server(make_clip(path, codec="libx264", times_ms=range(0, 2000, 100)).read_bytes(), accepts)
+def serving(path: Path, accepts: int, *, silent: bool = False) -> Iterator[Server]:
+    clip = make_clip(path, codec="libx264", times_ms=range(0, 2000, 100))
+    server = Server(clip.read_bytes(), accepts, silent=silent)
     try:
         yield server
     finally:
@@ -107,3 +121,37 @@ async def test_a_stream_without_length_is_live(tmp_path: Path) -> None:
         assert source.info.kind == "live"
         times = [frame.media_time_ms async for frame in source.play()]
     assert times and times == sorted(times) and times[-1] <= 1400
+
+
+def test_silence_is_a_broken_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(media_video, "READ_S", 0.3)
+    with serving(tmp_path / "live.ts", accepts=2, silent=True) as server:
+        options = MediaOptions(OPTIONS.bounds, period_ms=500, max_duration_ms=3000)
+        reader = LiveReader(server.url, options, wait=lambda _stop, _seconds: None)
+        statistics = MediaStatistics()
+        frames = list(reader.frames(threading.Event(), statistics))
+    assert statistics.reconnects == 1 and frames[-1].media_time_ms >= 2000
+
+
+async def test_a_file_over_http_is_a_file(tmp_path: Path) -> None:
+    make_clip(tmp_path / "a.mp4", container_options={"movflags": "faststart"})
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            source = await asyncio.to_thread(open_media, url + "/a.mp4", MediaOptions(OPTIONS.bounds))
+            assert (source.info.kind, source.info.duration_ms) == ("video", 3000)
+            assert [frame.media_time_ms async for frame in source.play()] == [0, 1000, 2000]
+            with pytest.raises(MediaError) as caught:
+                await asyncio.to_thread(open_media, url + "/b.mp4", OPTIONS)
+            assert caught.value.code == "not_found"
+        finally:
+            server.shutdown()
+            thread.join()
