@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict
 
@@ -17,15 +16,10 @@ from memory.audit import PrefixAudit
 from memory.budget import LimitsTooSmall
 from memory.facts import (
     AnyFact,
-    DelegationBegun,
-    DelegationDone,
     FrameDropped,
     FrameSeen,
-    HeardFact,
     MemoryOpened,
     PersonaSet,
-    QueryClearedFact,
-    QuerySet,
     TickFailed,
     WindowSwitched,
 )
@@ -34,8 +28,9 @@ from memory.render import RENDERER
 from memory.store.base import FrameStore
 from memory.views import Views
 from orchestrator.backends.replay.background import Background, BackgroundTools
+from orchestrator.backends.replay.conversation import Conversation
 from orchestrator.backends.replay.decide import DecisionPolicy, threshold_bias
-from orchestrator.backends.replay.delegation import Begun, Delegations, Ended, Solver, SolverFrame
+from orchestrator.backends.replay.delegation import Delegations, Solver
 from orchestrator.backends.replay.health import EngineHealth
 from orchestrator.backends.replay.intake import FrameCheck, Intake
 from orchestrator.backends.replay.journal import Journal
@@ -45,7 +40,7 @@ from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.stream import OutputStream
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tags import Grammar
-from orchestrator.backends.replay.tick import TickRunner, TickTools, response_key
+from orchestrator.backends.replay.tick import TickRunner, TickTools
 from orchestrator.session.backend import (
     BackendOutput,
     Capabilities,
@@ -64,7 +59,7 @@ from orchestrator.session.backend import (
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
-from orchestrator.wire.errors import Conflict, EngineFault, InvalidRequest, TooLarge
+from orchestrator.wire.errors import Conflict, EngineFault, InvalidRequest
 from prompts.pack import Pack
 
 _log = logging.getLogger(__name__)
@@ -76,6 +71,8 @@ class ReplayBackend:
     :param check: decodes and bounds a frame; raises ``bridges.frames.FrameError``
     :param history: facts that the session's log already holds, when it is resumed
     :param summarizer: writes summaries; the engine itself when ``None``
+    :param suspect_lane: shared by all sessions of an engine: frames that may have killed it are shown to it
+        one at a time
     :param stopped_by_us: True while our own launcher has stopped the engine
     """
 
@@ -95,18 +92,17 @@ class ReplayBackend:
         solver: Solver | None = None,
         summarizer: ChatEngine | None = None,
         history: Sequence[AnyFact] = (),
+        suspect_lane: asyncio.Lock | None = None,
         stopped_by_us: Callable[[], bool] = lambda: False,
     ) -> None:
         self._pack = pack
         self._options = options
         self._history = history
-        self._frames = frames
         self._config = SessionConfig(model="")
         self._opened = False
         self._closing = False
         self._closed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._recent: deque[FrameSeen] = deque(maxlen=options.solver_frames)
         grammar = Grammar(pack.tags, pack.control_tokens)
         threshold = options.decide.threshold
         # Refused here, with the reason, rather than ignored at every tick.
@@ -130,12 +126,15 @@ class ReplayBackend:
         )
         self._delegations = Delegations(
             solver,
-            options.delegations,
-            options.delegation_s,
+            self._journal,
+            frames,
             clock,
             ids,
-            self._record_delegation,
             self._stream.put,
+            self._news,
+            cap=options.delegations,
+            timeout_s=options.delegation_s,
+            recent=options.solver_frames,
         )
         self._runner = TickRunner(
             TickTools(
@@ -151,7 +150,7 @@ class ReplayBackend:
                 engine=engine,
                 frames=frames,
                 clock=clock,
-                delegate=self._delegate,
+                delegate=self._delegations.ask,
             )
         )
         self._background = Background(
@@ -182,9 +181,13 @@ class ReplayBackend:
                 engine=engine,
                 permits=permits,
                 clock=clock,
+                suspect_lane=suspect_lane or asyncio.Lock(),
                 stopped_by_us=stopped_by_us,
             ),
             self._background.wake,
+        )
+        self._conversation = Conversation(
+            self._journal, self._operations, self._loop, self._runner, options.max_query_chars
         )
 
     # --- SessionBackend -----------------------------------------------------------------------------------
@@ -241,12 +244,12 @@ class ReplayBackend:
         match fact:
             case QueryAsked():
                 self._loop.fence = max(self._loop.fence, fence)
-                await self._asked(fact)
-            case QueryCleared(item_id=item_id):
+                await self._conversation.asked(fact)
+            case QueryCleared():
                 self._loop.fence = max(self._loop.fence, fence)
-                await self._cleared(item_id)
+                self._conversation.cleared(fact)
             case Heard():
-                self._heard(fact, fence)
+                self._conversation.heard(fact, fence)
 
     async def commit(self, fence: Fence, create_response: bool) -> None:
         self._require_open()
@@ -349,94 +352,19 @@ class ReplayBackend:
             now_ms = self._journal.memory.now_ms
             self._journal.write(TickFailed(tick=tick, media_time_ms=now_ms, code="restarted"))
 
-    async def _asked(self, asked: QueryAsked) -> None:
-        if len(asked.text) > self._options.max_query_chars:
-            raise TooLarge(
-                f"the query has {len(asked.text)} characters; send at most {self._options.max_query_chars}",
-                code="query_too_long",
-            )
-        if self._operations.known(asked.item_id):
-            return
-        memory = self._journal.memory
-        self._operations.add(asked.item_id, first_tick=self._journal.last_tick + 1)
-        if not asked.repeat_ok and asked.text.strip() == memory.query:
-            self._operations.refuse(asked.item_id, "repeated")
-            await self._loop.tell_unanswerable()
-            return
-        self._journal.write(QuerySet(query_id=asked.item_id, text=asked.text, media_time_ms=memory.now_ms))
-        self._loop.news()
-
-    async def _cleared(self, item_id: str | None) -> None:
-        memory = self._journal.memory
-        if memory.query is None or (item_id is not None and not memory.parts.queries.get(item_id)):
-            return
-        self._journal.write(QueryClearedFact(media_time_ms=memory.now_ms))
-        self._loop.news()
-
-    def _heard(self, heard: Heard, fence: Fence) -> None:
-        """The session names responses by its own ids; memory names them by their tick."""
-        tick = self._runner.heard(fence)
-        if tick is None:
-            return
-        self._journal.write(
-            HeardFact(
-                response_id=response_key(tick),
-                text=heard.text,
-                complete=heard.complete,
-                media_time_ms=self._journal.memory.now_ms,
-            )
-        )
-        self._loop.wake()
-
     def _require_open(self) -> None:
         if self._closing or not self._opened:
             raise Conflict("the session is closed", code="session_closed")
 
-    # --- delegation ---------------------------------------------------------------------------------------
-
-    async def _delegate(self, fence: Fence, question: str, note: str) -> None:
-        qa = "\n".join(self._journal.memory.qa)
-        await self._delegations.ask(fence, question, note, self._solver_frames(), qa)
-
-    def _solver_frames(self) -> list[SolverFrame]:
-        """The newest frames, whatever window or chunk they are in."""
-        frames = []
-        for seen in self._recent:
-            try:
-                frames.append(SolverFrame(seen.media_time_ms, self._frames.get(seen.uuid)))
-            except KeyError:  # deleted or expired meanwhile
-                continue
-        return frames
-
-    def _record_delegation(self, event: Begun | Ended) -> None:
-        now_ms = self._journal.memory.now_ms
-        if isinstance(event, Begun):
-            self._journal.write(
-                DelegationBegun(
-                    delegation_id=event.delegation_id,
-                    question=event.question,
-                    media_time_ms=now_ms,
-                    tick=self._journal.last_tick,
-                )
-            )
-            return
-        self._journal.write(
-            DelegationDone(
-                delegation_id=event.delegation_id,
-                question=event.question,
-                text=event.text,
-                ok=event.ok,
-                media_time_ms=now_ms,
-            )
-        )
-        self._loop.news()
-
     # --- facts and tasks ---------------------------------------------------------------------------------
+
+    def _news(self) -> None:
+        self._loop.news()
 
     def _on_fact(self, fact: AnyFact) -> None:
         match fact:
             case FrameSeen():
-                self._recent.append(fact)
+                self._delegations.saw(fact)
             case FrameDropped(frame_id=frame_id, reason=reason) if reason != "duplicate":
                 self._operations.dropped(frame_id, reason)
             case WindowSwitched():

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from memory.facts import DelegationBegun, DelegationDone, FrameSeen
+from memory.store.base import FrameStore
+from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.repeats import folded
 from orchestrator.session.backend import Clock, Delegation, Ids
 from orchestrator.session.fence import Fence
@@ -27,22 +31,6 @@ class Solver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A question was taken: the fact for the log is written before the solver runs."""
-
-    delegation_id: str
-    question: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    delegation_id: str
-    question: str
-    text: str
-    ok: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Flight:
     delegation_id: str
     question: str
@@ -52,49 +40,66 @@ class _Flight:
 class Delegations:
     """At most ``cap`` questions in flight; the same question in flight is not asked twice.
 
-    :param record: called with ``Begun`` and ``Ended`` at the moment each happens
+    :param timeout_s: seconds a solver may take for one question
+    :param recent: newest frames that a solver sees, whatever window or chunk they are in
     :param tell: puts an output into the session's stream
+    :param news: called when a result was written, so that a tick shows it at once
     """
 
     def __init__(
         self,
         solver: Solver | None,
-        cap: int,
-        timeout_s: float,
+        journal: Journal,
+        frames: FrameStore,
         clock: Clock,
         ids: Ids,
-        record: Callable[[Begun | Ended], None],
         tell: Callable[[Delegation], Awaitable[None]],
+        news: Callable[[], None],
+        *,
+        cap: int,
+        timeout_s: float,
+        recent: int,
     ) -> None:
         self._solver = solver
-        self._cap = cap
-        self._timeout_s = timeout_s
+        self._journal = journal
+        self._frames = frames
         self._clock = clock
         self._ids = ids
-        self._record = record
         self._tell = tell
+        self._news = news
+        self._cap = cap
+        self._timeout_s = timeout_s
+        self._recent: deque[FrameSeen] = deque(maxlen=recent)
         self._flights: dict[str, _Flight] = {}  # by folded question
 
-    async def ask(
-        self, fence: Fence, question: str, note: str, frames: Sequence[SolverFrame], qa: str
-    ) -> str:
-        """Take a question; returns its status: ``started``, ``merged`` or ``dropped``."""
+    def saw(self, frame: FrameSeen) -> None:
+        self._recent.append(frame)
+
+    async def ask(self, fence: Fence, question: str, note: str) -> None:
+        """Take a question: it is started, merged with one in flight, or dropped; the client is told."""
         key = folded(question)
         if (known := self._flights.get(key)) is not None:
             await self._tell(Delegation(fence, known.delegation_id, "merged", question))
-            return "merged"
+            return
         delegation_id = self._ids("dlg")
         solver = self._solver
         if solver is None or len(self._flights) >= self._cap:
             error = "no_solver" if solver is None else "too_many_delegations"
             await self._tell(Delegation(fence, delegation_id, "dropped", question, error=error))
-            return "dropped"
-        self._record(Begun(delegation_id, question))
-        work = self._run(solver, fence, delegation_id, question, note, frames, qa)
-        task = asyncio.create_task(work, name=f"delegation {delegation_id}")
+            return
+        self._journal.write(
+            DelegationBegun(
+                delegation_id=delegation_id,
+                question=question,
+                media_time_ms=self._journal.memory.now_ms,
+                tick=self._journal.last_tick,
+            )
+        )
+        task = asyncio.create_task(
+            self._run(solver, fence, delegation_id, question, note), name=f"delegation {delegation_id}"
+        )
         self._flights[key] = _Flight(delegation_id, question, task)
         await self._tell(Delegation(fence, delegation_id, "started", question))
-        return "started"
 
     async def _run(
         self,
@@ -103,11 +108,10 @@ class Delegations:
         delegation_id: str,
         question: str,
         note: str,
-        frames: Sequence[SolverFrame],
-        qa: str,
     ) -> None:
         text, error = "", None
-        work = asyncio.ensure_future(solver.solve(question, note, frames, qa))
+        qa = "\n".join(self._journal.memory.qa)
+        work = asyncio.ensure_future(solver.solve(question, note, self._solver_frames(), qa))
         alarm = asyncio.ensure_future(self._clock.sleep(self._timeout_s))
         try:
             await asyncio.wait({work, alarm}, return_when=asyncio.FIRST_COMPLETED)
@@ -123,11 +127,29 @@ class Delegations:
             work.cancel()
             await asyncio.gather(work, alarm, return_exceptions=True)
         self._flights.pop(folded(question), None)
-        self._record(Ended(delegation_id, question, text if error is None else error, error is None))
+        self._journal.write(
+            DelegationDone(
+                delegation_id=delegation_id,
+                question=question,
+                text=text if error is None else error,
+                ok=error is None,
+                media_time_ms=self._journal.memory.now_ms,
+            )
+        )
+        self._news()
         if error is None:
             await self._tell(Delegation(fence, delegation_id, "completed", question, text=text))
         else:
             await self._tell(Delegation(fence, delegation_id, "failed", question, error=error))
+
+    def _solver_frames(self) -> list[SolverFrame]:
+        frames = []
+        for seen in self._recent:
+            try:
+                frames.append(SolverFrame(seen.media_time_ms, self._frames.get(seen.uuid)))
+            except KeyError:  # deleted or expired meanwhile
+                continue
+        return frames
 
     async def close(self) -> list[tuple[str, str]]:
         """Cancel what is in flight and wait for it; returns (id, question) of what was cancelled."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -36,7 +37,11 @@ ERROR_OF = {"rejected": "invalid_image", "quarantined": "frame_quarantined"}
 
 @dataclass(frozen=True, slots=True)
 class LoopTools:
-    """What the loop needs of its session. ``stopped_by_us``: our own launcher has stopped the engine."""
+    """What the loop needs of its session.
+
+    :param suspect_lane: held by the one tick of an engine that shows a suspect frame
+    :param stopped_by_us: our own launcher has stopped the engine
+    """
 
     session_id: str
     pack: Pack
@@ -49,6 +54,7 @@ class LoopTools:
     engine: ChatEngine
     permits: TickPermits
     clock: Clock
+    suspect_lane: asyncio.Lock
     stopped_by_us: Callable[[], bool]
 
 
@@ -179,14 +185,16 @@ class TickLoop:
         if ask is Ask.NOBODY:
             await self._after(await self._run_tick())
             return
-        await tools.permits.live(tools.session_id)
-        try:
-            if self._wait_s() != 0:  # cancelled or cleared while it waited for its turn
-                return
-            ended = await self._run_tick()
-        finally:
-            tools.permits.done(tools.session_id)
-        await self._after(ended)
+        lane = tools.suspect_lane if tools.suspects.any(tools.journal.waiting) else nullcontext()
+        async with lane:
+            await tools.permits.live(tools.session_id)
+            try:
+                if self._wait_s() != 0:  # cancelled or cleared while it waited for its turn
+                    return
+                ended = await self._run_tick()
+            finally:
+                tools.permits.done(tools.session_id)
+            await self._after(ended)
 
     async def _run_tick(self) -> Ended:
         tools = self._tools

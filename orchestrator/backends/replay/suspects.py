@@ -8,13 +8,16 @@ the engine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class Suspects:
     def __init__(self) -> None:
         self._suspects: dict[str, str] = {}  # frame id -> uuid
         self._quarantined: set[str] = set()  # uuids
+
+    def any(self, frame_ids: Iterable[str]) -> bool:
+        return any(frame_id in self._suspects for frame_id in frame_ids)
 
     def riders(self, frame_ids: Sequence[str]) -> tuple[str, ...]:
         """Which of the waiting frames (oldest first) may ride the next tick: up to the first suspect alone.
