@@ -244,4 +244,6 @@ class VideoReader:
 
 
 def _why(error: Exception) -> str:
+    if isinstance(error, av.error.ExitError):
+        return "no data in time"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -124,6 +124,7 @@ async def test_a_stream_without_length_is_live(tmp_path: Path) -> None:
 
 
 def test_silence_is_a_broken_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(media_video, "OPEN_S", 0.5)  # how long FFmpeg looks for more before it plays
     monkeypatch.setattr(media_video, "READ_S", 0.3)
     with serving(tmp_path / "live.ts", accepts=2, silent=True) as server:
         options = MediaOptions(OPTIONS.bounds, period_ms=500, max_duration_ms=3000)
