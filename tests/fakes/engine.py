@@ -17,10 +17,6 @@ A request's ``kind`` is ``probe`` (one token: pings, prewarms; answered with a d
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import hashlib
-import io
 import socket
 import time
 from collections import Counter, deque
@@ -28,11 +24,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-import orjson
 import uvicorn
-from PIL import Image
 from uvicorn.server import ServerState
 
+from tests.fakes.engine_front import Refusal, check_length, image_key, image_parts, measure, parse_body
 from tests.fakes.engine_output import (
     Generation,
     Output,
@@ -48,14 +43,6 @@ from tests.fakes.engine_script import Answer, Fault, Pace, Script, Seen, has_ima
 from tests.fakes.engine_tokens import WIDTH, ImageCache, PrefixCache, Prompt, Tokenizer, image_pads, template
 
 __all__ = ["Answer", "FakeEngine", "Fault", "Pace", "Script", "Seen", "has_image", "of_kind"]
-
-
-class Refusal(Exception):
-    def __init__(self, status: int, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.param = param
 
 
 class ClientGone(Exception):
@@ -240,7 +227,7 @@ class FakeEngine:
 
     async def _tokenize(self, seen: Seen, send: Send) -> None:
         try:
-            body = _parse(seen.body)
+            body = parse_body(seen.body)
             prompt = self._prompt(seen, body, use_cache=False)
         except Refusal as refusal:
             await self._refuse(seen, send, refusal)
@@ -263,7 +250,7 @@ class FakeEngine:
             seen.ended_at = self._now()
 
     async def _answer(self, seen: Seen, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        body = _parse(seen.body)
+        body = parse_body(seen.body)
         self._classify(seen, body)
         fault = next((fault for fault in self.faults if fault.take(seen)), None) or Fault()
         if fault.die:
@@ -278,7 +265,7 @@ class FakeEngine:
         prompt = self._prompt(seen, body, use_cache=True)
         seen.prompt_tokens = len(prompt)
         seen.continued = prompt.continued
-        self._check_length(seen)
+        check_length(seen, self.context_tokens)
         chain = self.kv.chain(prompt.tokens, body.get("cache_salt"))
         if self.prefix_cache:
             seen.cached_tokens = self.kv.cached(chain, seen.prompt_tokens)
@@ -372,9 +359,9 @@ class FakeEngine:
         most = body.get("max_completion_tokens") or body.get("max_tokens") or 256
         seen.kind = "probe" if most == 1 else "summary" if most >= self._summary_tokens else "decide"
         seen.tick = self.ticks[seen.session]
-        parts = list(_images(body))
-        seen.images = tuple(_key(part) for part in parts)
-        seen.payloads = tuple(_key(part) for part in parts if part.get("image_url"))
+        parts = list(image_parts(body))
+        seen.images = tuple(image_key(part) for part in parts)
+        seen.payloads = tuple(image_key(part) for part in parts if part.get("image_url"))
 
     def _prompt(self, seen: Seen, body: Mapping[str, Any], *, use_cache: bool) -> Prompt:
         """The checks of the front end in its order: parameters, image limit, pictures, cache."""
@@ -388,7 +375,7 @@ class FakeEngine:
             raise Refusal(
                 400, "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
             )
-        parts = list(_images(body))
+        parts = list(image_parts(body))
         if len(parts) > self.max_images:
             raise Refusal(
                 400,
@@ -397,47 +384,17 @@ class FakeEngine:
             )
         sizes: dict[str, int] = {}
         for index, part in enumerate(parts):
-            key = _key(part)
+            key = image_key(part)
             if use_cache and key in self.image_cache:
                 sizes[key] = self.image_cache.tokens(key)
             elif part.get("image_url"):
-                sizes[key] = self._measure(part["image_url"]["url"])
+                sizes[key] = measure(part["image_url"]["url"], self._image_tokens)
             elif key not in sizes:
                 raise Refusal(400, f"Cache miss for image at index {index} but data is not provided.")
         if use_cache:
             for part in parts:
-                self.image_cache.use(_key(part), sizes[_key(part)])
-        return template(self.tokenizer, body, lambda part: image_pads(key := _key(part), sizes[key]))
-
-    def _measure(self, url: str) -> int:
-        if self._image_tokens is not None:
-            return self._image_tokens
-        try:
-            data = base64.b64decode(url.partition(";base64,")[2], validate=True)
-            with Image.open(io.BytesIO(data)) as image:
-                width, height = image.size
-                image.load()
-        except (OSError, binascii.Error) as bad:
-            raise Refusal(400, f"Failed to load image: {bad}") from bad
-        return max(1, round(width / 32)) * max(1, round(height / 32))
-
-    def _check_length(self, seen: Seen) -> None:
-        if seen.prompt_tokens < self.context_tokens:
-            return
-        if seen.images:
-            raise Refusal(
-                400,
-                f"Input length ({seen.prompt_tokens}) exceeds model's maximum context length "
-                f"({self.context_tokens}).",
-            )
-        raise Refusal(
-            400,
-            f"This model's maximum context length is {self.context_tokens} tokens. However, your prompt "
-            f"contains {seen.prompt_tokens} input tokens, which exceeds this limit even without any output "
-            "tokens. Please reduce the length of the input prompt. "
-            f"(parameter=input_tokens, value={seen.prompt_tokens})",
-            "input_tokens",
-        )
+                self.image_cache.use(image_key(part), sizes[image_key(part)])
+        return template(self.tokenizer, body, lambda part: image_pads(key := image_key(part), sizes[key]))
 
     def _generate(self, seen: Seen, body: Mapping[str, Any], prompt: Prompt) -> Generation:
         if seen.kind == "probe":
@@ -470,31 +427,3 @@ class FakeEngine:
         facts = f'block_size="{block}",kv_cache_size_tokens="{total}",num_gpu_blocks="{total // block}"'
         lines += ["# TYPE vllm:cache_config_info gauge", f"vllm:cache_config_info{{{facts}}} 1.0"]
         return "\n".join(lines) + "\n"
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError as bad:
-        raise Refusal(400, f"JSON decode error: {bad}") from bad
-    if not isinstance(data, dict) or not isinstance(data.get("messages"), list):
-        raise Refusal(400, "Field required: messages")
-    return data
-
-
-def _images(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [
-        part
-        for message in body["messages"]
-        if not isinstance(message.get("content") or "", str)
-        for part in message["content"]
-        if part.get("type") == "image_url"
-    ]
-
-
-def _key(part: Mapping[str, Any]) -> str:
-    """An image is its uuid, or else its content."""
-    uuid = part.get("uuid")
-    if uuid is None:
-        uuid = hashlib.blake2b(part["image_url"]["url"].encode(), digest_size=16).hexdigest()
-    return uuid
