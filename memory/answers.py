@@ -91,13 +91,12 @@ def _remember(parts: Parts, flight: Flight, fact: TickAnswered, seq: int) -> Non
 
 def _close_chunk(parts: Parts, window: Window) -> None:
     """The chunk is full. Its last frames, the overlap, begin the next one."""
-    overlap = parts.budget.overlap_frames
+    budget = parts.budget
     inside = window.since(parts.chunks.open.start_seq)
-    carried = newest(inside, overlap, parts.budget.window_tokens) if overlap else ()
-    if overlap and not first_frame(carried):
-        last = next((i for i in range(len(inside) - 1, -1, -1) if inside[i].frames), len(inside))
-        carried = inside[last:] if len(inside[last:][0].frames) <= parts.budget.carry_frames else ()
+    carried = newest(inside, budget.overlap_frames, budget.window_tokens) if budget.overlap_frames else ()
+    if budget.overlap_frames and not first_frame(carried):
+        last = next((turn for turn in reversed(inside) if turn.frames), None)
+        carried = window.since(last.seq) if last and len(last.frames) <= budget.carry_frames else ()
     first = first_frame(carried)
-    if carried and first and parts.chunks.close(carried[0].seq, first.media_time_ms):
-        return
-    parts.chunks.close(parts.next_seq, parts.shown_end_ms())
+    if not (first and parts.chunks.close(carried[0].seq, first.media_time_ms)):
+        parts.chunks.close(parts.next_seq, parts.shown_end_ms())

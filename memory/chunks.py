@@ -68,6 +68,8 @@ class Chunks:
         """Turn ``seq`` showed ``frames``."""
         if frames and self.open.start_ms is None:
             self.open.start_ms, self.open.start_seq = frames[0].media_time_ms, seq
+        if frames and self.open.start_ms is not None:
+            self.open.start_ms = min(self.open.start_ms, frames[0].media_time_ms)
         self.open.frames += ((seq, frame) for frame in frames)
         self.open.fresh += len(frames)
 

@@ -121,7 +121,7 @@ def _build(parts: Parts, turns: Sequence[WindowTurn], boundary: int, reason: str
     start_seq = turns[0].seq if turns else parts.next_seq
     first = first_frame(turns)
     start_ms = first.media_time_ms if first else parts.shown_end_ms()
-    blocks, summaries = parts.history.before(start_ms)
+    blocks, summaries = parts.history.before(start_seq)
     qa = parts.qa.before(start_seq, parts.limits.max_qa, parts.budget.qa_tokens)
     text = sections(
         parts.lines, blocks, summaries, _gaps(parts, start_seq, start_ms), qa, parts.queries.before(start_seq)

@@ -178,10 +178,13 @@ class HeadFrozen(Fact):
 
 
 class Prewarmed(Fact):
+    """A prewarm request ended. ``prompt_tokens``: as counted by the engine, for the prefix audit."""
+
     kind: Literal["prewarmed"] = "prewarmed"
     head: int
     turns: int
     ok: bool
+    prompt_tokens: int | None = None
 
 
 class WindowSwitched(Fact):

@@ -21,7 +21,7 @@ from typing import Any
 from memory import drafting
 from memory import facts as f
 from memory.answers import answered
-from memory.compose import compose
+from memory.compose import compose, flight_tokens
 from memory.handover import EARLY_TICKS, STEP_TOKENS, Handover, prewarm
 from memory.head import memory_text, pieces
 from memory.history import Passage
@@ -72,6 +72,7 @@ class Memory(Views):
             "delegation_done": self._delegation_done,
             "heard": self._heard,
             "engine_lost": self._engine_lost,
+            "limits_learned": self._limits_learned,
             "item_deleted": self._item_deleted,
         }
 
@@ -246,12 +247,14 @@ class Memory(Views):
             self._heard(early)
 
     def _tick_failed(self, fact: f.TickFailed) -> None:
+        """Frames wait again. A prompt that was too long teaches that estimates or the limit were wrong."""
         parts = self.parts
         flight = parts.open.flight
         if flight is None or flight.tick != fact.tick:
             return
-        tokens = parts.live_window.tokens + parts.meter.turn(flight.parts, "", 0)
-        parts.refused(fact.code, tokens, parts.live_window.frames + len(flight.frames))
+        if fact.code == "context_overflow":
+            tokens = parts.live_window.tokens + flight_tokens(parts, flight) + parts.limits.reply_tokens
+            parts.shrink(context_tokens=tokens * 9 // 10)
         parts.open.fail()
 
     def _summary_landed(self, fact: f.SummaryLanded) -> None:
@@ -262,7 +265,8 @@ class Memory(Views):
             return
         chunk = parts.chunks.landed(fact.chunk)
         if chunk is not None:
-            parts.history.summary(Passage(chunk.index, chunk.start_ms, chunk.end_ms, text))
+            passage = Passage(chunk.index, chunk.start_ms, chunk.end_ms, chunk.start_seq, text)
+            parts.history.summary(passage)
             parts.trim_history()
 
     def _summary_failed(self, fact: f.SummaryFailed) -> None:
@@ -348,6 +352,9 @@ class Memory(Views):
         parts.warm_seq = parts.live_window.first_seq(parts.next_seq) if parts.window else 0
         if parts.handover:
             parts.handover.cold()
+
+    def _limits_learned(self, fact: f.LimitsLearned) -> None:
+        self.parts.shrink(max_images=fact.max_images)
 
     def _item_deleted(self, fact: f.ItemDeleted) -> None:
         parts = self.parts

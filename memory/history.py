@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from memory.chunks import Span
 from memory.plan import WantRollup
 
 ROLLUP_ATTEMPTS = 3  # failures after which a roll-up waits for the next summary
@@ -14,11 +13,13 @@ SUMMARIES_MAX = 4  # times ``rollup_chunks``: summaries kept while no roll-up su
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Text about ``[start_ms, end_ms)``. ``chunk``: the summary's chunk, or the last one of a block."""
+    """Text about ``[start_ms, end_ms)``. ``chunk``: the summary's chunk, or the last one of a block;
+    ``start_seq``: the turn where it begins."""
 
     chunk: int
     start_ms: int
     end_ms: int
+    start_seq: int
     text: str
 
 
@@ -36,7 +37,7 @@ class History:
     def summary(self, passage: Passage) -> None:
         """A summary has come; it takes its place in time. A new one lets a failed roll-up try again."""
         self.summaries.append(passage)
-        self.summaries.sort(key=lambda p: p.start_ms)
+        self.summaries.sort(key=lambda p: p.start_seq)
         self.revision += 1
         self.failures = 0
 
@@ -64,7 +65,8 @@ class History:
         if not chunks or tuple(p.chunk for p in oldest) != chunks:
             return False
         self.summaries = self.summaries[len(chunks) :]
-        self.blocks.append(Passage(chunks[-1], oldest[0].start_ms, oldest[-1].end_ms, text))
+        first, last = oldest[0], oldest[-1]
+        self.blocks.append(Passage(last.chunk, first.start_ms, last.end_ms, first.start_seq, text))
         self.revision += 1
         self.attempt, self.failures = 1, 0
         return True
@@ -108,12 +110,7 @@ class History:
             self.summaries = self.summaries[gone:]
             self.revision += 1
 
-    def before(self, end_ms: int) -> tuple[list[Passage], list[Passage]]:
-        """Blocks and summaries that end by ``end_ms``: what a head may tell."""
-        return (
-            [p for p in self.blocks if p.end_ms <= end_ms],
-            [p for p in self.summaries if p.end_ms <= end_ms],
-        )
-
-    def spans(self) -> list[Span]:
-        return [Span(p.start_ms, p.end_ms) for p in (*self.blocks, *self.summaries)]
+    def before(self, seq: int) -> tuple[list[Passage], list[Passage]]:
+        """Blocks and summaries of what precedes turn ``seq``: what a head may tell."""
+        blocks = [p for p in self.blocks if p.start_seq < seq]
+        return blocks, [p for p in self.summaries if p.start_seq < seq]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from memory.budget import PASSAGE_MARKS, Budget, derive
+from memory.budget import PASSAGE_MARKS, Budget, LimitsTooSmall, derive
 from memory.chunks import Chunks
 from memory.facts import MemoryOpened
 from memory.handover import Draft, Handover
@@ -21,7 +21,7 @@ from memory.window import Window
 from prompts.pack import Pack
 
 TURN_TEXT_TOKENS = 24  # time tag, role marks and a short answer, before anything was counted
-SMALLEST = 4  # limits learned from an engine's refusals never fall below a quarter
+SMALLEST_ROOM = 512  # what a learned context leaves for pictures and memory, at the least
 
 
 @dataclass(slots=True)
@@ -62,8 +62,7 @@ class Parts:
 
     def __init__(self, pack: Pack, opened: MemoryOpened) -> None:
         self.pack = pack
-        self.planned = Limits(**_known_limits(opened.limits))
-        self.limits = self.planned
+        self.limits = Limits(**_known_limits(opened.limits))
         self.jitter = min(0.2, max(-0.2, opened.jitter))
         self.settings = Settings(opened.persona, opened.language, opened.instructions)
         self.lines = Lines(pack, opened.language)
@@ -86,10 +85,13 @@ class Parts:
         self.planned_tick: int | None = None
         self.system = self._system()
         self._budget: tuple[tuple[int, int, Limits], Budget] | None = None
-        derive(
-            self.limits, system_tokens=self.meter.message(self.system),
-            turn_tokens=round(self.learned.turn), summary_target=pack.summary_span_tokens,
-        )  # fmt: skip
+        self._derive(self.meter.message(self.system), round(self.learned.turn))
+
+    def _derive(self, system_tokens: int, turn_tokens: int) -> Budget:
+        target = self.pack.summary_span_tokens
+        return derive(
+            self.limits, system_tokens=system_tokens, turn_tokens=turn_tokens, summary_target=target
+        )
 
     def _system(self) -> str:
         settings = self.settings
@@ -98,27 +100,30 @@ class Parts:
         return system_text(persona, self.lines.clean(clip(settings.instructions or "", room)))
 
     def configure(self, persona: str, language: str, instructions: str | None) -> None:
-        """New settings; they show at the next head. Raises ``KeyError`` and changes nothing when unknown."""
-        self.pack.persona(persona, language)
-        lines = Lines(self.pack, language)
-        before = self.system, self.settings.language
-        self.settings = Settings(persona, language, instructions, self.settings.changes)
-        self.lines = lines
-        self.system = self._system()
-        if (self.system, language) != before:
+        """New settings; they show at the next head. Raises as the constructor does, and
+        changes nothing then."""
+        old = self.settings, self.lines, self.system
+        try:
+            self.settings = Settings(persona, language, instructions, self.settings.changes)
+            self.lines = Lines(self.pack, language)
+            self.system = self._system()
+            self._derive(self.meter.message(self.system), round(self.learned.turn))
+        except (KeyError, LimitsTooSmall):
+            self.settings, self.lines, self.system = old
+            raise
+        if (self.system, language) != (old[2], old[0].language):
             self.settings.changes += 1
 
     @property
     def budget(self) -> Budget:
-        """The shares as they follow from what is known now."""
-        system = self.meter.message(self.system)
-        rest = self.limits.context_tokens * 49 // 50 - 48 - self.limits.reply_tokens - system
-        turn = min(round(self.learned.turn), max(1, rest // 3))
-        known = turn, system, self.limits
+        """The shares as they follow from what is known now. Counts that outgrow a session's limits shrink
+        its window rather than end it."""
+        whole = self.limits.context_tokens * 49 // 50 - 48 - self.limits.reply_tokens
+        system = min(self.meter.message(self.system), whole - SMALLEST_ROOM // 2)
+        turn = min(round(self.learned.turn), (whole - system) // 3)
+        known = system, turn, self.limits
         if self._budget is None or self._budget[0] != known:
-            target = self.pack.summary_span_tokens
-            built = derive(self.limits, system_tokens=system, turn_tokens=turn, summary_target=target)
-            self._budget = known, built
+            self._budget = known, self._derive(system, turn)
         return self._budget[1]
 
     @property
@@ -153,16 +158,16 @@ class Parts:
         if self.history.forgotten_before_ms is not None:
             self.chunks.forget_before(self.history.forgotten_before_ms)
 
-    def refused(self, code: str, tokens: int, frames: int) -> None:
-        """The engine refused a prompt of ``tokens`` (estimated) or ``frames``: plan below it from now on."""
-        if code == "context_overflow":
-            below = (tokens + self.limits.reply_tokens) * 9 // 10
-            floor = self.planned.context_tokens // SMALLEST
-            context = min(self.limits.context_tokens, max(floor, below))
-            self.limits = replace(self.limits, context_tokens=context)
-        elif code == "too_many_images":
-            floor = max(1, self.planned.max_images // SMALLEST)
-            self.limits = replace(self.limits, max_images=min(self.limits.max_images, max(floor, frames - 1)))
+    def shrink(self, *, max_images: int | None = None, context_tokens: int | None = None) -> None:
+        """The engine turned out smaller than planned. Never below what holds a few words and a picture."""
+        limits = self.limits
+        if max_images is not None:
+            limits = replace(limits, max_images=max(1, min(limits.max_images, max_images)))
+        if context_tokens is not None:
+            floor = self.meter.message(self.system) + limits.reply_tokens + SMALLEST_ROOM
+            tokens = min(limits.context_tokens, max(floor, context_tokens))
+            limits = replace(limits, context_tokens=tokens)
+        self.limits = limits
 
 
 def _known_limits(data: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict
 
+from memory.audit import PrefixAudit
 from memory.facts import (
     AnyFact,
     FrameSeen,
@@ -29,10 +30,11 @@ from memory.facts import (
     parse_fact,
 )
 from memory.fold import Memory
-from memory.plan import Image, Limits, Plan, Usage, WantPrewarm, WantRollup, WantSummary
+from memory.plan import AuditResult, Image, Limits, Plan, Usage, WantPrewarm, WantRollup, WantSummary
 from memory.render import PlanBytes, chat_messages, plan_bytes
 from prompts.loader import load_pack
 from prompts.pack import Pack
+from tests.memory.prefix_cache import PrefixCache
 
 FRAME_TOKENS = 256
 GENERIC = load_pack("generic")
@@ -73,6 +75,10 @@ class Driver:
         self.heads: list[HeadFrozen] = []
         self._frozen: dict[int, PlanBytes] = {}
         self.started: set[tuple] = set()
+        self.cache = PrefixCache(frame_tokens)
+        self.audit = PrefixAudit(16)
+        self.results: list[AuditResult] = []
+        self.uncached: list[int] = []
         self.apply(opened(pack, **limits).model_copy(update={"jitter": jitter}))
 
     def apply(self, fact: AnyFact) -> None:
@@ -91,6 +97,8 @@ class Driver:
         self.log.append((fact.kind, data))
         again = parse_fact(fact.kind, data)
         assert again == fact
+        if result := self.audit.observe(self.memory, again):
+            self.results.append(result)
         self.memory.apply(again)
 
     def rebuilt(self) -> Memory:
@@ -137,7 +145,11 @@ class Driver:
         tags = self.pack.tags
         spoken = f"{tags.response} {text}" if text else tags.silence
         said = spoken if said is None else said
-        usage = None if gated else asdict(Usage(count(plan, self.frame_tokens), len(said) // 4 + 1, 0))
+        usage = None
+        if not gated:
+            prompt, cached = self.cache.ask(plan, said)
+            usage = asdict(Usage(prompt, len(said) // 4 + 1, cached))
+            self.uncached.append(prompt - cached)
         tick = self.memory.in_flight
         assert tick is not None
         self.apply(
@@ -195,7 +207,8 @@ class Driver:
             assert key not in self.started, "one identity was wanted twice"
             self.started.add(key)
             self.check(wants[0].plan, live=False)
-            self.apply(Prewarmed(head=wants[0].head, turns=wants[0].turns, ok=ok))
+            tokens = self.cache.ask(wants[0].plan)[0] if ok else None
+            self.apply(Prewarmed(head=wants[0].head, turns=wants[0].turns, ok=ok, prompt_tokens=tokens))
             done.append(wants[0])
             steps -= 1
         return done
@@ -262,7 +275,7 @@ def frame_times(plan: Plan) -> list[int]:
     return [f.media_time_ms for f in plan.frames]
 
 
-_RANGE = re.compile(r"(?:<|for )(\d+\.\d)-(\d+\.\d) seconds")
+_RANGE = re.compile(r"(?:<|for |（)(\d+\.\d)-(\d+\.\d) (?:seconds|秒)")
 
 
 def told_spans(plan: Plan) -> list[tuple[int, int]]:
