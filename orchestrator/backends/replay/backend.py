@@ -232,11 +232,12 @@ class ReplayBackend:
         self._require_open()
         if self._operations.known(operation_id):
             return
-        frames = await self._intake.admit(unit)
-        self._require_open()
-        self._loop.fence = max(self._loop.fence, fence)
-        self._intake.take(frames, operation_id, lossless=unit.lossless)
-        self._loop.news()
+        with self._loop.appending():
+            frames = await self._intake.admit(unit)
+            self._require_open()
+            self._loop.fence = max(self._loop.fence, fence)
+            self._intake.take(frames, operation_id, lossless=unit.lossless)
+            self._loop.news()
         await self._loop.tell_unanswerable()
 
     async def tell(self, fact: ConversationFact, fence: Fence) -> None:

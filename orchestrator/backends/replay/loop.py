@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -27,10 +27,11 @@ from orchestrator.backends.replay.operations import Operations
 from orchestrator.backends.replay.stream import OutputStream
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tick import CANCELLED, SUPERSEDED, Ended, TickRunner
-from orchestrator.session.backend import Action, Clock, Failed, Notice, TickDone, TickPermits, TurnEnd
+from orchestrator.session.backend import Action, Clock, Notice, TickDone, TickPermits, TurnEnd
 from orchestrator.session.fence import Fence
 from prompts.pack import Pack
 
+GRACE_S = 0.02  # a query alone waits this long for a frame that was sent along with it
 REFUSALS = 3  # refusals in a row, with nothing left to shrink, after which what is new is dropped
 ERROR_OF = {"rejected": "invalid_image", "quarantined": "frame_quarantined"}
 
@@ -75,6 +76,8 @@ class TickLoop:
         self._retry_at = 0.0
         self._refusals = 0
         self._stopped = False
+        self._news_at = 0.0
+        self._appending = 0
         self.fence = Fence()
         self.auto = True
         self.seed: int | None = None
@@ -88,7 +91,18 @@ class TickLoop:
     def news(self) -> None:
         """Something new to decide on: a frame, a query, a delegated answer."""
         self._held = False
+        self._news_at = self._tools.clock.now()
         self._wake.set()
+
+    @contextmanager
+    def appending(self) -> Iterator[None]:
+        """An append is on its way: a query that came with it waits for its frames."""
+        self._appending += 1
+        try:
+            yield
+        finally:
+            self._appending -= 1
+            self._wake.set()
 
     def want_words(self) -> None:
         """A reply is asked for. A decision in flight that has said nothing yet starts over as that reply."""
@@ -110,17 +124,20 @@ class TickLoop:
         tools = self._tools
         unanswerable, tools.operations.unanswerable = tools.operations.unanswerable, []
         for operation_id, reason in unanswerable:
-            row = {
-                "tick": tools.journal.last_tick,
-                "action": Action.SILENCE.value,
-                "reason": reason,
-                "text": "",
-                "status": "dropped",
-                "operations": [operation_id],
-            }
-            tick = tools.journal.last_tick
-            done = TickDone(self.fence, tick, (operation_id,), row, error_code=ERROR_OF.get(reason))
-            await tools.stream.put(done)
+            await self._tell((operation_id,), reason, error_code=ERROR_OF.get(reason))
+
+    async def _tell(self, operations: tuple[str, ...], reason: str, *, error_code: str | None) -> None:
+        """Answer operations without a tick: the row has the last tick's number and status ``dropped``."""
+        tick = self._tools.journal.last_tick
+        row = {
+            "tick": tick,
+            "action": Action.SILENCE.value,
+            "reason": reason,
+            "text": "",
+            "status": "dropped",
+            "operations": list(operations),
+        }
+        await self._tools.stream.put(TickDone(self.fence, tick, operations, row, error_code=error_code))
 
     # --- the loop ---------------------------------------------------------------------------------------
 
@@ -151,6 +168,10 @@ class TickLoop:
         waiting = tools.journal.waiting.values()
         if not self.auto and len(waiting) < tools.journal.memory.budget.frames_per_tick:
             return None  # frames gather until words are asked for, or until they make a turn
+        if not waiting and not self._retrying:
+            if self._appending:
+                return None
+            return max(0.0, self._news_at + GRACE_S - now)
         newest = max((f.media_time_ms for f in waiting), default=0)
         at_once = want.urgent or self._retrying or any(f.lossless for f in waiting)
         return self._pace.wait_s(now, newest, at_once=at_once)
@@ -281,7 +302,7 @@ class TickLoop:
             self._forget(error.uuid)
         elif isinstance(error, BadImage) or self._refusals >= REFUSALS:
             if self._refusals >= REFUSALS:
-                await self._give_up(f"the engine refuses this input: {error.message}", error.code)
+                await self._give_up(error.code)
             for frame in ended.flight.frames:
                 self._drop(frame.frame_id, "rejected")
         if self._refusals > 1:
@@ -304,14 +325,14 @@ class TickLoop:
     async def _lose(self, reason: str, message: str) -> None:
         self._tools.journal.write(EngineLost(reason=reason))
         await self._tools.stream.put(Notice("engine_lost", message))
-        await self._give_up(message, "engine_unavailable")
+        await self._give_up("engine_unavailable")
 
-    async def _give_up(self, message: str, code: str) -> None:
+    async def _give_up(self, code: str) -> None:
         """Tell those who wait for an answer that none will come soon; their frames stay."""
         tools = self._tools
         waiting = tools.operations.give_up(tools.operations.impatient())
-        if waiting or self._words:
-            await tools.stream.put(Failed(self.fence, code, message, operations=waiting))
+        if waiting:
+            await self._tell(waiting, code, error_code=code)
         if self._words:
             self._words = 0
             await tools.stream.put(TurnEnd(self.fence, "failed", code))
@@ -326,6 +347,7 @@ class TickLoop:
             alive = False
         if not alive:
             tools.health.unreachable()
+            await self._give_up("engine_unavailable")
             return
         tools.health.answered()
         self._retry_at = 0.0

@@ -24,6 +24,7 @@ from memory.store.transient import TransientFrames
 from orchestrator.backends.replay.backend import ReplayBackend
 from orchestrator.backends.replay.decide import DecideOptions
 from orchestrator.backends.replay.delegation import Solver
+from orchestrator.backends.replay.loop import GRACE_S
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.request import EngineLimits
 from orchestrator.runtime.permits import Permits
@@ -247,12 +248,16 @@ class Session:
     stopped_by_us: Callable[[], bool] = lambda: False
     outputs_size: int = 256
     read: bool = True
+    neighbour: Session | None = None
+    """Another session on the same engine."""
 
     def __post_init__(self) -> None:
-        self.clock = VirtualClock()
-        self.engine = ScriptedChat(self.clock, self.script, self.summaries)
+        self.clock = self.neighbour.clock if self.neighbour else VirtualClock()
+        scripted = ScriptedChat(self.clock, self.script, self.summaries)
+        self.engine = self.neighbour.engine if self.neighbour else scripted
+        self.permits = self.neighbour.permits if self.neighbour else Permits(live=2)
+        self.lane = self.neighbour.lane if self.neighbour else asyncio.Lock()
         self.log = Log()
-        self.permits = Permits(live=1)
         self.outputs: list[BackendOutput] = []
         self.fence = FIRST
         self.ms = -1000
@@ -263,7 +268,8 @@ class Session:
                 tenant_key=b"key", engine=self.engine_limits, window=self.window, decide=self.decide,
                 outputs=self.outputs_size,
             ),
-            solver=self.solver, history=self.history, stopped_by_us=lambda: self.stopped_by_us(),
+            solver=self.solver, history=self.history, suspect_lane=self.lane,
+            stopped_by_us=lambda: self.stopped_by_us(),
         )  # fmt: skip
 
     async def __aenter__(self) -> Session:
@@ -315,11 +321,11 @@ class Session:
     async def ask(self, text: str, item_id: str = "q1", *, repeat_ok: bool = True, run: bool = True) -> None:
         await self.backend.tell(QueryAsked(text, item_id, repeat_ok), self.fence)
         if run:
-            await settle()
+            await self.clock.advance(GRACE_S)
 
     async def clear(self, item_id: str | None = None) -> None:
         await self.backend.tell(QueryCleared(item_id), self.fence)
-        await settle()
+        await self.clock.advance(GRACE_S)
 
     async def heard(self, text: str, *, complete: bool) -> None:
         await self.backend.tell(Heard("resp-1", text, complete), self.fence)

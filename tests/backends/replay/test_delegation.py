@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from memory.plan import Limits
 from orchestrator.backends.replay.delegation import SolverFrame
+from orchestrator.backends.replay.loop import GRACE_S
 from orchestrator.session.backend import Action, Closed, Decision, Delegation, TextDelta, TurnEnd
 from tests.backends.replay.harness import SILENCE, Asked, Session
 from tests.fakes.clock import settle
@@ -40,7 +41,7 @@ async def test_a_result_reaches_the_client_at_once_and_the_model_without_a_new_f
         assert [f.data for f in solver.asked[0][2]] == [b"jpeg 0"]
         assert s.rows[0]["action"] == "delegate" and s.rows[0]["question"] == "Who painted this?"
         solver.answers["Who painted this?"].set_result("Vermeer.")
-        await settle()
+        await s.clock.advance(GRACE_S)
         assert statuses(s) == ["started", "completed"]
         assert s.of(Delegation)[1].text == "Vermeer."
         assert "Vermeer." in s.engine.decisions[1].text
@@ -83,7 +84,7 @@ async def test_flaw_22_results_of_the_same_moment_all_arrive_and_errors_reach_bo
         solver.answers["one?"].set_result("first answer")
         solver.answers["two?"].set_result("second answer")
         solver.answers["three?"].set_exception(RuntimeError("no network"))
-        await settle()
+        await s.clock.advance(GRACE_S)
         await s.frame()
         shown = "".join(a.text for a in s.engine.decisions[3:])
         for text in ("first answer", "second answer", "no network"):
@@ -153,6 +154,6 @@ async def test_the_same_question_may_be_asked_again_once_it_was_answered() -> No
     async with Session([ASKS, SILENCE, ASKS, SILENCE], solver=solver) as s:
         await s.frame()
         solver.answers["Who painted this?"].set_result("Vermeer.")
-        await settle()
+        await s.clock.advance(GRACE_S)
         await s.frame()
         assert len(solver.asked) == 2

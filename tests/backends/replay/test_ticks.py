@@ -179,7 +179,7 @@ async def test_a_query_fires_at_once_without_a_frame() -> None:
         await s.frame()
         await s.ask("what?")
         assert len(s.engine.decisions) == 2
-        assert s.clock.now() == 0
+        assert s.clock.now() < 0.1
 
 
 async def test_flaw_16_the_same_question_is_asked_again_and_queries_can_be_cleared() -> None:
