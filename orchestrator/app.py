@@ -194,6 +194,10 @@ class Core:
             "pending_input_bytes": float(sum(int(str(s["pending_input_bytes"])) for s in sessions)),
             "outbox_events": float(sum(reader["queued"] for reader in readers)),
             "outbox_dropped": float(sum(reader["dropped"] for reader in readers)),
+            "lag_seconds": max((observed.lag_s for _, observed in self._backends.values()), default=0.0),
+            "frames_waiting": float(
+                sum(b.statistics()["frames"]["waiting"] for b, _ in self._backends.values())
+            ),
             "permits_waiting": {kind: float(n) for kind, n in permits["waiting"].items()},
             "permits_running": {kind: float(n) for kind, n in permits["running"].items()},
             "engine_ready": float(engine.ready),

@@ -10,6 +10,7 @@ from orchestrator.session.backend import (
     ConversationFact,
     SessionBackend,
     SessionConfig,
+    TickDone,
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
@@ -34,6 +35,13 @@ class Observed:
         self._closed = False
         self.frames = 0
         """Frames taken so far."""
+        self._newest_ms = 0
+        self._decided_ms = 0
+
+    @property
+    def lag_s(self) -> float:
+        """How far decisions are behind the newest frame, on the media clock."""
+        return max(0, self._newest_ms - self._decided_ms) / 1000
 
     def capabilities(self) -> Capabilities:
         return self._backend.capabilities()
@@ -44,6 +52,7 @@ class Observed:
     async def append(self, unit: InputUnit, fence: Fence, operation_id: str) -> None:
         await self._backend.append(unit, fence, operation_id)
         self.frames += len(unit.frames)
+        self._newest_ms = max(self._newest_ms, *(frame.media_time_ms for frame in unit.frames), 0)
 
     async def tell(self, fact: ConversationFact, fence: Fence) -> None:
         await self._backend.tell(fact, fence)
@@ -68,5 +77,7 @@ class Observed:
 
     async def outputs(self) -> AsyncIterator[BackendOutput]:
         async for output in self._backend.outputs():
+            if isinstance(output, TickDone) and output.error_code is None:
+                self._decided_ms = round(1000 * (output.record.get("media_time_s") or 0))
             self._on_output(output)
             yield output

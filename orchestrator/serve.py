@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
@@ -17,6 +20,7 @@ from orchestrator.exits import Exit, SetupError
 from orchestrator.settings import Settings
 
 _IDLE_CONNECTION_S = 75
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def serve(settings: Settings) -> Exit:
@@ -34,6 +38,21 @@ def serve(settings: Settings) -> Exit:
         engine.stop()
 
 
+class _Server(uvicorn.Server):
+    """Ends in order at the first signal, at once at the second; the process then exits as if it had ended."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+
 async def _run(settings: Settings, engine: Engine, listener: socket.socket) -> Exit:
     core = await open_core(settings, engine, durable=True)
     config = uvicorn.Config(
@@ -45,7 +64,7 @@ async def _run(settings: Settings, engine: Engine, listener: socket.socket) -> E
         timeout_graceful_shutdown=round(settings.timeouts.drain_s) or 1,
         server_header=False,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     _tell(f"serving {engine.facts.model} ({engine.pack.family}) on http://{shown}:{port}")

@@ -46,6 +46,9 @@ CONFIG_VARIABLE = "VIGIL_CONFIG"
 OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "VIGIL_CACHE", "VIGIL_ENGINE_PYTHON", "VIGIL_SERVER_KEY"})
 """Variables of other commands: the launcher's cache and interpreter, and the replay's key for a server."""
 
+TEST_PREFIX = "VIGIL_TEST_"
+"""Variables of the test suite."""
+
 _FROM_FILE = "_from_file"
 _KEY_HASH = re.compile(r"^sha256:[0-9a-f]{64}$")
 
@@ -281,7 +284,8 @@ def _refuse_unknown_variables() -> None:
     known = {variable_of(path) for path, _ in leaves()} | {variable_of((n,)) for n in Settings.model_fields}
     for name in os.environ:
         upper = name.upper()
-        if not upper.startswith(ENV_PREFIX) or upper in OTHER_VARIABLES:
+        ours = upper.startswith(ENV_PREFIX) and not upper.startswith(TEST_PREFIX)
+        if not ours or upper in OTHER_VARIABLES:
             continue
         # A table may be filled key by key: VIGIL_AUTH__API_KEYS__HOME.
         if upper not in known and not upper.startswith("VIGIL_AUTH__API_KEYS__"):

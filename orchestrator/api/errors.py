@@ -13,11 +13,11 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from orchestrator.wire.errors import (
+    Conflict,
     EngineFault,
     EngineUnavailable,
     InvalidRequest,
     NotFound,
-    ResourceExhausted,
     ServerFault,
     VigilError,
 )
@@ -62,29 +62,37 @@ def openai_error(error: VigilError) -> dict[str, Any]:
     return {"param": None, **error.body()}
 
 
-_UNAVAILABLE = {"engine_unavailable", "engine_unreachable", "engine_lost", "engine_wedged", "engine_timeout"}
-_CLIENT = {
-    "bad_image",
-    "frame_bad",
-    "frame_too_large",
-    "invalid_image",
-    "context_overflow",
-    "too_many_images",
-}
+_UNAVAILABLE = frozenset(
+    {"engine_unavailable", "engine_unreachable", "engine_timeout", "engine_broken", "restarted"}
+)
+_REFUSED = frozenset(
+    {
+        "bad_image",
+        "context_overflow",
+        "engine_refused",
+        "frame_quarantined",
+        "frame_too_large",
+        "image_missing",
+        "invalid_image",
+        "too_many_images",
+        "unsupported_image",
+    }
+)
+_ENDED = frozenset({"cancelled", "superseded", "session_closed"})
 
 
-def tick_error(code: str, message: str | None = None) -> VigilError:
-    """The error that an HTTP client is told when the tick that carried its input failed with ``code``."""
+def tick_error(code: str) -> VigilError:
+    """What an HTTP client is told when the tick that carried its input failed with ``code``."""
     if code in _UNAVAILABLE:
-        text = message or "the engine can't be reached; the input is kept and rides the next tick"
+        text = "the engine does not answer; the input is kept and rides the next tick"
         return EngineUnavailable(text, code=code, retry_after_s=1.0)
-    if code in _CLIENT:
-        return InvalidRequest(message or f"the engine or ingress refused a frame ({code})", code=code)
-    if code == "resource_exhausted":
-        return ResourceExhausted(message or "no capacity is free now; try again", retry_after_s=1.0)
-    return EngineFault(
-        message or f"the tick failed ({code}); the input is kept and rides the next tick", code=code
-    )
+    if code in _REFUSED:
+        return InvalidRequest(
+            f"this input can't be shown to the model ({code}); send another frame", code=code
+        )
+    if code in _ENDED:
+        return Conflict("the decision was cancelled; send a new frame", code=code)
+    return EngineFault(f"the decision failed ({code}); the input is kept and rides the next tick", code=code)
 
 
 def as_vigil(error: Exception) -> VigilError:

@@ -18,7 +18,7 @@ _RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
 ENGINE_STATES = ("starting", "ready", "slow", "wedged", "dead")
 
 Gauges = Callable[[], Mapping[str, float | Mapping[str, float]]]
-"""Gauges by name without prefix; a mapping value has one entry per ``state`` label."""
+"""Gauges by name without prefix; a mapping value has one entry per value of the label ``of``."""
 
 
 class Metrics:
@@ -36,14 +36,11 @@ class Metrics:
         self._ticks = counter("ticks", "decisions, by action and by why it is silent", ("action", "reason"))
         self._failures = counter("tick_failures", "ticks that ended without an answer", ("code",))
         self._frames = counter("frames", "frames that rode an answered tick")
-        self._dropped = counter("frames_dropped", "frames that were never shown", ("reason",))
+        self._dropped = counter("inputs_dropped", "appends and queries that no tick will show", ("reason",))
         self._latency = histogram(
             "tick_latency_seconds", "newest frame admitted to decision complete", _LATENCIES
         )
         self._ttft = histogram("tick_ttft_seconds", "engine request written to first token", _LATENCIES)
-        self._lag = histogram(
-            "tick_lag_seconds", "age of the oldest frame of a tick when it was decided", _LATENCIES
-        )
         self._prompt = counter("prompt_tokens", "prompt tokens of all decisions")
         self._cached = counter("cached_tokens", "of these, found in the engine's prefix cache")
         self._expected = counter("expected_cached_tokens", "of these, promised by the prefix audit")
@@ -76,13 +73,14 @@ class Metrics:
         if error_code is not None:
             self._failures.labels(error_code).inc()
             return
+        if record.get("status") == "dropped":
+            self._dropped.labels(str(record.get("reason"))).inc(len(record.get("operations") or ()))
+            return
         self._ticks.labels(str(record.get("action")), str(record.get("reason") or "")).inc()
-        for name, count in (record.get("dropped") or {}).items():
-            self._dropped.labels(name).inc(count)
         _add(self._frames, record, "frames")
         _add(self._bytes, record, "body_bytes")
         _add(self._retries, record, "retries")
-        for metric, column in ((self._latency, "latency_ms"), (self._ttft, "ttft_ms"), (self._lag, "lag_ms")):
+        for metric, column in ((self._latency, "latency_ms"), (self._ttft, "ttft_ms")):
             if (value := _number(record, column)) is not None:
                 metric.observe(value / 1000)
         prompt, cached = _number(record, "prompt_tokens"), _number(record, "cached_tokens")
@@ -103,9 +101,9 @@ class _Gauges(Collector):
     def collect(self) -> Iterable[Metric]:
         for name, value in self._gauges().items():
             if isinstance(value, Mapping):
-                family = GaugeMetricFamily(f"vigil_{name}", name.replace("_", " "), labels=("state",))
-                for state, number in value.items():
-                    family.add_metric((state,), number)
+                family = GaugeMetricFamily(f"vigil_{name}", name.replace("_", " "), labels=("of",))
+                for of, number in value.items():
+                    family.add_metric((of,), number)
             else:
                 family = GaugeMetricFamily(f"vigil_{name}", name.replace("_", " "), value=value)
             yield family

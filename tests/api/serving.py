@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,8 +37,7 @@ class Served:
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(make_app(self.core), log_config=None, access_log=False)
-        self._server = uvicorn.Server(config)
-        self._server.capture_signals = contextless  # type: ignore[method-assign]
+        self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self.client = httpx.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
@@ -62,9 +63,9 @@ class Served:
         return await self.client.post("/v1/chat/completions", json=body, headers=headers)
 
 
-class contextless:  # noqa: N801  stands in for a method that gives a context manager
+class _Server(uvicorn.Server):
     """Signals stay with pytest."""
 
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -1,0 +1,164 @@
+"""The ``vigil`` command: flags, messages and exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import orchestrator.serve
+from orchestrator.cli import app
+from orchestrator.exits import Exit
+from orchestrator.flags import settings_of
+from orchestrator.settings import Settings, flag_of, leaves
+from tests.fakes.engine import FakeEngine
+
+
+def vigil(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings that ``vigil serve`` was run with."""
+    seen: list[Settings] = []
+
+    def serve(settings: Settings) -> Exit:
+        seen.append(settings)
+        return Exit.OK
+
+    monkeypatch.setattr(orchestrator.serve, "serve", serve)
+    return seen
+
+
+def test_version() -> None:
+    result = vigil("version")
+    assert result.exit_code == 0
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", result.stdout)
+
+
+def test_help_names_every_command() -> None:
+    result = vigil("--help")
+    for name in ("serve", "engine", "replay", "version"):
+        assert name in result.stdout
+
+
+@pytest.mark.parametrize("command", [("replay",), ("engine", "up"), ("engine", "check"), ("engine", "down")])
+def test_commands_of_other_rooms_are_there(command: tuple[str, ...]) -> None:
+    result = vigil(*command, "--help")
+    assert result.exit_code == 0, result.output
+
+
+def test_every_setting_is_a_flag() -> None:
+    result = vigil("serve", "--help")
+    for path, _ in leaves():
+        assert flag_of(path) in result.stdout
+
+
+def test_flags_reach_the_settings(served: list[Settings], tmp_path: Path) -> None:
+    config = tmp_path / "vigil.toml"
+    config.write_text("persona = 'silent'")
+    key = "sha256:" + "a" * 64
+    result = vigil(
+        *("serve", "--engine", "http://127.0.0.1:1", "--model", "m", "--port", "9", "--config", str(config)),
+        *("--limits-sessions", "7", "--no-decision-gate", "--decision-threshold", "0.4"),
+        *("--images-allow-hosts", "a.example", "--images-allow-hosts", "b.example"),
+        *("--auth-api-keys", f"home={key}"),
+    )
+    assert result.exit_code == 0, result.output
+    (settings,) = served
+    assert (settings.engine, settings.model, settings.port) == ("http://127.0.0.1:1", "m", 9)
+    assert settings.persona == "silent"
+    assert settings.limits.sessions == 7
+    assert settings.decision.gate is False
+    assert settings.decision.threshold == 0.4
+    assert settings.images.allow_hosts == ("a.example", "b.example")
+    assert settings.auth.api_keys == {"home": key}
+
+
+def test_flags_that_are_not_given_leave_nothing() -> None:
+    assert settings_of({"host": None, "limits__sessions": None, "images__allow_hosts": []}) == {}
+    assert settings_of({"limits__sessions": 0, "decision__gate": False}) == {
+        "limits": {"sessions": 0},
+        "decision": {"gate": False},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nonsense"], "No such option"),
+        (["--port", "many"], "valid integer"),
+        (["--limits-sessions", "0"], "limits.sessions"),
+        (["--host", "0.0.0.0"], "no API keys"),
+        (["--config", "/nowhere/vigil.toml"], "can't read"),
+    ],
+)
+def test_wrong_flags(served: list[Settings], arguments: list[str], words: str) -> None:
+    result = vigil("serve", *arguments)
+    assert result.exit_code == Exit.USAGE
+    assert words in result.output
+    assert served == []
+
+
+def serve_here(*arguments: str, data: Path) -> Any:
+    """In a process of its own: it is meant to end by itself."""
+    command = [
+        sys.executable,
+        "-m",
+        "orchestrator.cli",
+        "serve",
+        "--data",
+        str(data),
+        "--port",
+        "0",
+        *arguments,
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    done = serve_here("--engine", url, data=tmp_path)
+    assert done.returncode == Exit.ENGINE_UNREACHABLE
+    assert url in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_profile_that_does_not_exist(tmp_path: Path) -> None:
+    done = serve_here("--engine", "standin-cup", data=tmp_path)
+    assert done.returncode == Exit.ENGINE_UNREACHABLE
+    assert "standin-cpu" in done.stderr
+
+
+async def test_a_model_that_is_not_served(tmp_path: Path) -> None:
+    async with FakeEngine(model="there") as engine:
+        done = await asyncio.to_thread(serve_here, "--engine", engine.url, "--model", "other", data=tmp_path)
+    assert done.returncode == Exit.MODEL_MISSING
+    assert "there" in done.stderr
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "orchestrator.cli", "serve", "--data", str(tmp_path), "--port", port]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == Exit.USAGE
+    assert f"127.0.0.1:{port}" in done.stderr
+
+
+def test_the_service_imports_no_evals() -> None:
+    code = "import sys, orchestrator.cli, orchestrator.serve; print([m for m in sys.modules if 'evals' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr

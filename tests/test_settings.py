@@ -1,0 +1,164 @@
+"""One settings tree from flags, environment, file and defaults."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.settings import (
+    Settings,
+    SettingsError,
+    flag_of,
+    is_loopback,
+    leaves,
+    load_settings,
+    variable_of,
+)
+
+HASH = "sha256:" + hashlib.sha256(b"secret").hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def no_settings_around(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    import os
+
+    for name in list(os.environ):
+        if name.upper().startswith("VIGIL_"):
+            monkeypatch.delenv(name)
+    yield
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_defaults() -> None:
+    settings = load_settings()
+    assert (settings.host, settings.port) == ("127.0.0.1", 8070)
+    assert settings.limits.sessions >= 1
+    assert settings.auth.api_keys == {}
+
+
+def test_flags_come_before_environment_before_file_before_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write(
+        tmp_path / "vigil.toml",
+        "port = 1\nmodel = 'file'\n[limits]\nsessions = 1\nidle_s = 1\nquery_chars = 1\n",
+    )
+    monkeypatch.setenv("VIGIL_LIMITS__SESSIONS", "2")
+    monkeypatch.setenv("VIGIL_LIMITS__IDLE_S", "2")
+    settings = load_settings({"limits": {"sessions": 3}}, config)
+    assert settings.limits.sessions == 3
+    assert settings.limits.idle_s == 2
+    assert settings.limits.query_chars == 1
+    assert (settings.port, settings.model) == (1, "file")
+    assert settings.timeouts.drain_s == 20
+
+
+def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIGIL_CONFIG", str(write(tmp_path / "vigil.toml", "port = 1")))
+    assert load_settings().port == 1
+
+
+@pytest.mark.parametrize("path", [path for path, _ in leaves()], ids=".".join)
+def test_every_setting_has_a_description_a_flag_and_a_variable(path: tuple[str, ...]) -> None:
+    info = dict(leaves())[path]
+    assert info.description
+    assert flag_of(path).startswith("--")
+    assert variable_of(path).startswith("VIGIL_")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prot = 1", ["unknown setting prot", "did you mean port?"]),
+        ("[limits]\nsesions = 1", ["unknown setting limits.sesions", "did you mean limits.sessions?"]),
+        ("[limits]\nsessions = 'many'", ["limits.sessions", "--limits-sessions", "VIGIL_LIMITS__SESSIONS"]),
+        ("port = 70000", ["port", "65535"]),
+        ("port = ", ["no valid TOML"]),
+        ("[decision]\nthreshold = 1.5", ["decision.threshold"]),
+        ("log_level = 'loud'", ["log_level"]),
+    ],
+)
+def test_a_wrong_file_is_refused_with_what_to_change(tmp_path: Path, text: str, words: list[str]) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings(config=write(tmp_path / "vigil.toml", text))
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="can't read"):
+        load_settings(config=tmp_path / "none.toml")
+
+
+def test_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIGIL_MODLE", "x")
+    with pytest.raises(SettingsError, match=r"VIGIL_MODLE .*did you mean VIGIL_MODEL\?"):
+        load_settings()
+
+
+def test_variables_of_other_commands_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VIGIL_CACHE", "VIGIL_ENGINE_PYTHON", "VIGIL_SERVER_KEY"):
+        monkeypatch.setenv(name, "x")
+    load_settings()
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings({"port": "x", "limits": {"sessions": 0}})
+    assert len(str(refused.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("written", ["a.example,B.example:8080", '["a.example", "B.example:8080"]'])
+def test_lists_in_the_environment(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv("VIGIL_IMAGES__ALLOW_HOSTS", written)
+    assert load_settings().images.allow_hosts == ("a.example", "b.example:8080")
+
+
+class TestKeys:
+    @pytest.mark.parametrize("written", [f"home={HASH}", f'{{"home": "{HASH}"}}'])
+    def test_in_the_environment(self, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+        monkeypatch.setenv("VIGIL_AUTH__API_KEYS", written)
+        auth = load_settings().auth
+        assert auth.tenant_of("secret") == "home"
+        assert auth.tenant_of("guess") is None
+
+    def test_in_the_file(self, tmp_path: Path) -> None:
+        config = write(tmp_path / "vigil.toml", f"[auth.api_keys]\nhome = '{HASH}'")
+        assert load_settings(config=config).auth.tenant_of("secret") == "home"
+
+    def test_as_a_flag(self) -> None:
+        assert load_settings({"auth": {"api_keys": [f"home={HASH}"]}}).auth.tenant_of("secret") == "home"
+
+    def test_a_key_in_the_clear_is_refused_and_not_repeated(self) -> None:
+        with pytest.raises(SettingsError, match="never the key itself") as refused:
+            load_settings({"auth": {"api_keys": {"home": "topsecret"}}})
+        assert "topsecret" not in str(refused.value)
+
+    def test_two_names_of_one_key_are_refused(self) -> None:
+        with pytest.raises(SettingsError, match="share one key"):
+            load_settings({"auth": {"api_keys": {"a": HASH, "b": HASH}}})
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com"])
+def test_without_keys_only_this_machine_is_served(host: str) -> None:
+    with pytest.raises(SettingsError, match="no API keys"):
+        load_settings({"host": host})
+    assert load_settings({"host": host, "auth": {"api_keys": {"a": HASH}}}).host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.5.0.1", "::1", "localhost"])
+def test_loopback(host: str) -> None:
+    assert is_loopback(host)
+    assert load_settings({"host": host}).host == host
+
+
+def test_the_engines_key_is_not_shown() -> None:
+    settings = Settings(engine_api_key="hidden")  # type: ignore[arg-type]
+    assert "hidden" not in repr(settings)
