@@ -98,17 +98,17 @@ class ImageFetcher:
         host = target.host.lower()
         if target.scheme not in _PORTS or not host or target.userinfo:
             raise FetchError("image_url_refused", "only http and https URLs without a user name are fetched")
-        plain = host in self._allowed and port in _PORTS.values()
-        if not plain and f"{host}:{port}" not in self._allowed:
+        if not self._lists(host, port):
             raise FetchError(
                 "image_url_refused", f"{host} is not among the hosts that images are fetched from"
             )
         return target
 
     async def _address(self, target: httpx.URL) -> str:
-        addresses = await self._resolve(target.host, target.port or _PORTS[target.scheme])
+        port = target.port or _PORTS[target.scheme]
+        addresses = await self._resolve(target.host, port)
         for address in addresses:
-            if not _is_public(address) and not self._names(address, target):
+            if not _is_public(address) and not self._lists(address, port):
                 raise FetchError(
                     "image_url_refused",
                     f"{target.host} is an address of a private network: put it on the list",
@@ -117,9 +117,8 @@ class ImageFetcher:
             raise FetchError("image_unavailable", f"{target.host} has no address")
         return addresses[0]
 
-    def _names(self, address: str, target: httpx.URL) -> bool:
-        port = target.port or _PORTS[target.scheme]
-        return address in self._allowed or f"{address}:{port}" in self._allowed
+    def _lists(self, host: str, port: int | None) -> bool:
+        return (host in self._allowed and port in _PORTS.values()) or f"{host}:{port}" in self._allowed
 
     async def _body(self, response: httpx.Response) -> bytes:
         if response.status_code != 200:

@@ -1,0 +1,104 @@
+"""Which session goes on under an alias when the service comes back, and which does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memory.facts import QueryClearedFact, fact_data
+from orchestrator.keeping import DurableKeeper, Kept, TransientKeeper
+from orchestrator.runtime.clock import SystemClock, system_ids
+from orchestrator.runtime.registry import SessionSpec
+from orchestrator.session.backend import SessionConfig
+
+CLOCK = SystemClock()
+FACT = QueryClearedFact(media_time_ms=5)
+
+
+def spec(alias: str = "cam", tenant: str = "home", model: str = "m") -> SessionSpec:
+    return SessionSpec(system_ids("duplex-"), tenant, alias, SessionConfig(model))
+
+
+async def begun(keeper: DurableKeeper, wanted: SessionSpec, digest: str = "d") -> Kept:
+    """A session with one fact, durable."""
+    kept = await keeper.keep(wanted, digest)
+    kept.log.append(FACT.kind, fact_data(FACT))
+    await kept.log.flush()
+    return kept
+
+
+async def test_a_session_that_a_crash_cut_off_goes_on(tmp_path: Path) -> None:
+    await begun(await DurableKeeper.open(tmp_path, CLOCK), spec())
+    after = await DurableKeeper.open(tmp_path, CLOCK)
+    kept = await after.keep(spec(), "d")
+    assert list(kept.history) == [FACT]
+    await after.aclose()
+
+
+async def test_a_session_that_a_shutdown_ended_goes_on(tmp_path: Path) -> None:
+    before = await DurableKeeper.open(tmp_path, CLOCK)
+    kept = await begun(before, spec())
+    await kept.ended("shutdown")
+    await kept.released()
+    await before.aclose()
+    after = await DurableKeeper.open(tmp_path, CLOCK)
+    assert list((await after.keep(spec(), "d")).history) == [FACT]
+    await after.aclose()
+
+
+@pytest.mark.parametrize("reason", ["reset", "idle_ttl_expired", "client_close", "internal_error"])
+async def test_a_session_that_ended_does_not(tmp_path: Path, reason: str) -> None:
+    keeper = await DurableKeeper.open(tmp_path, CLOCK)
+    kept = await begun(keeper, spec())
+    await kept.ended(reason)
+    await kept.released()
+    assert list((await keeper.keep(spec(), "d")).history) == []
+    await keeper.aclose()
+
+
+async def test_a_session_that_is_still_leaving_is_never_taken_up(tmp_path: Path) -> None:
+    """A reset frees the alias before the old session is gone; the new one must not find its memory."""
+    keeper = await DurableKeeper.open(tmp_path, CLOCK)
+    old = await begun(keeper, spec())
+    fresh = await keeper.keep(spec(), "d")
+    assert list(fresh.history) == []
+    old.log.append(FACT.kind, fact_data(FACT))
+    await old.ended("reset")
+    await old.released()
+    fresh.log.append(FACT.kind, fact_data(FACT))
+    await fresh.log.flush()
+    await keeper.aclose()
+
+
+@pytest.mark.parametrize(
+    "other", [{"model": "other"}, {"digest": "other"}, {"tenant": "work"}, {"alias": "door"}]
+)
+async def test_another_model_pack_tenant_or_alias_begins_anew(tmp_path: Path, other: dict[str, str]) -> None:
+    await begun(await DurableKeeper.open(tmp_path, CLOCK), spec())
+    after = await DurableKeeper.open(tmp_path, CLOCK)
+    digest = other.pop("digest", "d")
+    kept = await after.keep(spec(**other), digest)
+    assert list(kept.history) == []
+    await after.aclose()
+
+
+async def test_keys_belong_to_the_tenant_and_stay(tmp_path: Path) -> None:
+    keeper = await DurableKeeper.open(tmp_path, CLOCK)
+    first = await keeper.keep(spec("a"), "d")
+    second = await keeper.keep(spec("b"), "d")
+    other = await keeper.keep(spec("a", tenant="work"), "d")
+    assert first.frame_key == second.frame_key != other.frame_key
+    assert first.salt == second.salt == await keeper.salt("home") != other.salt
+    await keeper.aclose()
+
+
+async def test_a_transient_keeper_keeps_nothing() -> None:
+    keeper = TransientKeeper(CLOCK)
+    kept = await keeper.keep(spec(), "d")
+    kept.log.append(FACT.kind, fact_data(FACT))
+    await kept.ended("shutdown")
+    await kept.released()
+    assert list((await keeper.keep(replace(spec()), "d")).history) == []
+    await keeper.aclose()
