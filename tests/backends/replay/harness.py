@@ -24,6 +24,7 @@ from memory.store.transient import TransientFrames
 from orchestrator.backends.replay.backend import ReplayBackend
 from orchestrator.backends.replay.decide import DecideOptions
 from orchestrator.backends.replay.delegation import Solver
+from orchestrator.backends.replay.intake import FrameCheck
 from orchestrator.backends.replay.loop import GRACE_S
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.request import EngineLimits
@@ -248,6 +249,7 @@ class Session:
     stopped_by_us: Callable[[], bool] = lambda: False
     outputs_size: int = 256
     read: bool = True
+    check: FrameCheck = check
     neighbour: Session | None = None
     """Another session on the same engine."""
 
@@ -264,7 +266,7 @@ class Session:
         self.count = 0
         self.backend = ReplayBackend(
             "s1", self.pack, self.engine, self.frames, self.log, self.permits, self.clock, CountingIds(),
-            check, ReplayOptions(
+            self.check, ReplayOptions(
                 tenant_key=b"key", engine=self.engine_limits, window=self.window, decide=self.decide,
                 outputs=self.outputs_size,
             ),

@@ -32,7 +32,7 @@ def statuses(s: Session) -> list[str]:
     return [d.status for d in s.of(Delegation)]
 
 
-async def test_a_result_reaches_the_client_at_once_and_the_model_without_a_new_frame() -> None:
+async def test_flaw_3_a_result_reaches_client_and_model_at_once() -> None:
     solver = ScriptedSolver()
     async with Session([ASKS, SILENCE], solver=solver) as s:
         await s.frame()

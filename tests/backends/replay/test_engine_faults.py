@@ -47,7 +47,7 @@ async def test_bug_1_an_engine_that_never_answers_is_wedged_after_three_misses()
         assert s.spoken == "Back."
 
 
-async def test_a_failed_tick_leaves_no_scar() -> None:
+async def test_flaw_4_a_failed_tick_leaves_no_scar() -> None:
     """No delta was shown: its frames ride the next tick, once, and the message list alternates."""
     async with Session([Answer(error=EngineServerError("500")), "</response> Two."]) as s:
         first = await s.frame()
@@ -143,7 +143,7 @@ async def test_words_asked_of_a_lost_engine_end_as_failed() -> None:
         assert s.of(TurnEnd)[-1].reason == "engine_unavailable"
 
 
-async def test_bug_10_an_image_limit_is_learned_once() -> None:
+async def test_bug_10_and_flaw_5_an_image_limit_is_learned_once() -> None:
     """The limit that the engine names is kept; no second refusal for it, and no tick is lost."""
 
     def script(asked: Asked) -> Answer:

@@ -1,0 +1,42 @@
+"""Summaries, roll-ups and prewarms beside the ticks."""
+
+from __future__ import annotations
+
+from bridges.engine import EngineServerError
+from memory.plan import Limits
+from tests.backends.replay.harness import Answer, Session
+
+
+async def test_windows_close_are_summarised_and_switch_within_limits() -> None:
+    window = Limits(chunk_frames=10, max_images=32, context_tokens=16384)
+    async with Session(window=window) as s:
+        await s.run_frames(80)
+        assert len(s.log.of("summary_landed")) >= 5
+        assert len(s.log.of("window_switched")) >= 3
+        assert all(len(a.uuids) <= 32 for a in s.engine.asked)
+        assert any(a.kind == "summary" for a in s.engine.asked)
+        assert all(row["status"] == "completed" for row in s.rows)
+        assert len(s.engine.decisions) == 80
+
+
+async def test_flaw_11_a_failed_summary_is_tried_again_and_a_bad_one_is_no_summary() -> None:
+    window = Limits(chunk_frames=10, max_images=64, context_tokens=16384)
+    bad = ["</silence>", "", Answer(error=EngineServerError("500"))]
+    async with Session(window=window, summaries=[*bad, "A man waits."]) as s:
+        for _ in range(40):
+            await s.frame()
+            await s.clock.advance(1)
+        reasons = [f.reason for f in s.log.of("summary_failed")]
+        assert reasons[:3] == ["tags", "empty", "engine_server_error"]
+        assert s.log.of("summary_landed")
+        assert all(f.text == "A man waits." for f in s.log.of("summary_landed"))
+
+
+async def test_ticks_go_on_while_a_summary_hangs() -> None:
+    window = Limits(chunk_frames=10, max_images=64, context_tokens=16384)
+    async with Session(window=window, summaries=[Answer(hang=True)]) as s:
+        for _ in range(30):
+            await s.frame()
+            await s.clock.advance(1)
+        assert max(row["latency_ms"] for row in s.rows) < 100
+        assert len(s.engine.of("summary")) == 1
