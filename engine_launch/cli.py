@@ -7,8 +7,10 @@ interrupted (what was being started is stopped).
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,8 +49,14 @@ def make_app(tags_for_family: TagsForFamily, console: Console | None = None) -> 
         port: Annotated[int | None, typer.Option(help="Port to listen on; the profile's by default.")] = None,
         host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
         model: Annotated[str | None, typer.Option(help="Folder or Hugging Face id of other weights.")] = None,
+        stay: Annotated[bool, typer.Option("--stay", help="Don't return; end with the engine.")] = False,
     ) -> None:
-        """Start the engine of a profile and check it. A running one with the same settings is kept."""
+        """Start the engine of a profile and check it. A running one with the same settings is kept.
+
+        With --stay (for containers) it is watched: this command ends, with exit code 4, when the engine dies
+        or is wedged, so that whatever restarts it does; and it stops the engine when it is told to end.
+        """
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was begun is stopped then, too
         with _errors_told(out), _drawn(out) as progress:
             wanted = load_profile(profile)
             if model is not None:
@@ -62,6 +70,8 @@ def make_app(tags_for_family: TagsForFamily, console: Console | None = None) -> 
         show(out, running.url, checked)
         out.print(f"{running.profile} serves [bold]{running.model}[/] at {running.url} (pid {running.pid})")
         out.print(f"Log: {running.log}\nStop it: vigil engine down {running.name}", highlight=False)
+        if stay and checked.answered:
+            raise typer.Exit(_watched(out, running))
         raise typer.Exit(code_of(checked))
 
     @app.command()
@@ -122,6 +132,21 @@ def show(out: Console, url: str, checked: SelfCheck) -> None:
     for check in checked.checks:
         table.add_row(check.name, _MARKS[check.status], escape(check.detail), escape(check.remedy))
     out.print(table)
+
+
+def _watched(out: Console, running: supervisor.Running) -> int:
+    """Until the engine no longer answers, or an interrupt; it is stopped either way."""
+    try:
+        why = launch.watch(running)
+        out.print(f"[red]{escape(why)}[/]", highlight=False)
+        for line in supervisor.log_tail(Path(running.log)):
+            out.print(escape(line), style="dim", highlight=False)
+        return NO_ANSWER
+    except KeyboardInterrupt:
+        out.print(f"stopping {running.profile}")
+        return 0
+    finally:
+        supervisor.stop(running, launch.STOP_S)
 
 
 def _found(named: str) -> supervisor.Running:

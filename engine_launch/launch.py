@@ -23,6 +23,8 @@ from engine_launch.venv import EngineVenv, engine_venv
 
 MIB = 1024 * 1024
 SHM = Path("/dev/shm")
+STOP_S = 20.0
+WATCH_EVERY_S, WATCH_DEADLINE_S, WATCH_MISSES = 20.0, 30.0, 3
 
 
 def up(
@@ -94,7 +96,7 @@ def up(
     return running
 
 
-def down(name: str, stop_s: float = 20.0) -> Running:
+def down(name: str, stop_s: float = STOP_S) -> Running:
     """Stop the engine of that name and all its processes. Raises :class:`NotRunning`."""
     running = supervisor.find(name)
     if running is None:
@@ -102,6 +104,25 @@ def down(name: str, stop_s: float = 20.0) -> Running:
         raise NotRunning(f"no engine called {name} runs", f"Running engines: {others}.")
     supervisor.stop(running, stop_s)
     return running
+
+
+def watch(running: Running, *, every_s: float = WATCH_EVERY_S, deadline_s: float = WATCH_DEADLINE_S) -> str:
+    """Block until the engine is dead, or wedged several times in a row; returns what was seen.
+
+    A slow engine is left alone: it works.
+    """
+    misses = 0
+    while True:
+        until = time.monotonic() + every_s
+        while time.monotonic() < until:
+            supervisor.reap(running.pid)
+            if not running.alive():
+                return f"{running.profile} ended"
+            time.sleep(min(1.0, every_s))
+        seen = probe(running.url, running.model, expected_s=deadline_s, deadline_s=deadline_s)
+        misses = misses + 1 if seen.liveness in (Liveness.WEDGED, Liveness.DEAD) else 0
+        if misses >= WATCH_MISSES:
+            return f"{running.profile} is {seen.liveness}: {seen.detail}"
 
 
 def warm_up(running: Running, deadline_s: float, progress: Progress = silent) -> None:

@@ -117,7 +117,7 @@ def self_check(
             run.note("engine", Status.FAIL, f"went away during the check: {error}", "See the engine's log.")
             return SelfCheck(None, tuple(run.checks))
         except NoAnswer as error:
-            state = probe(url, run.facts.model, api_key=api_key)
+            state = probe(url, run.facts.model, deadline_s=min(deadline_s, 15.0), api_key=api_key)
             run.note(
                 "engine",
                 Status.FAIL,

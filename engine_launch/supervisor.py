@@ -141,7 +141,7 @@ def wait_until_listening(running: Running, deadline_s: float, progress: Progress
     began = time.monotonic()
     with EngineHttp(running.url, deadline_s=5.0) as engine:
         while True:
-            _reap(running.pid)
+            reap(running.pid)
             if not running.alive():
                 raise boot_failure(running, f"{running.profile} ended while it was starting")
             try:
@@ -200,7 +200,7 @@ def wait_until_gone(running: Running, patience_s: float) -> bool:
     """Whether every process of the engine has ended within ``patience_s``."""
     until = time.monotonic() + patience_s
     while True:
-        _reap(running.pid)
+        reap(running.pid)
         if not members(running):
             return True
         if time.monotonic() > until:
@@ -208,7 +208,8 @@ def wait_until_gone(running: Running, patience_s: float) -> bool:
         time.sleep(0.1)
 
 
-def _reap(pid: int) -> None:
+def reap(pid: int) -> None:
+    """Read the exit status of an engine this process started, if it has ended."""
     child = _CHILDREN.get(pid)
     if child is not None and child.poll() is not None:
         del _CHILDREN[pid]

@@ -69,7 +69,9 @@ def test_tags_are_tokens_or_share_their_first_token() -> None:
     assert {pieces[0] for pieces in plain.values() if pieces[0].startswith("<")} == {"</"}
 
 
-@pytest.mark.parametrize("text", ["yes", "yes yes it is yes.", "</response> a a a", "</silence>", "</response> 好 的"])
+@pytest.mark.parametrize(
+    "text", ["yes", "yes yes it is yes.", "</response> a a a", "</silence>", "</response> 好 的"]
+)
 @BOTH
 def test_any_text_can_be_always_said(text: str, single: bool) -> None:
     program = compile_script(say(text, single_token_tags=single))
