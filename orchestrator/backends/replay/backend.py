@@ -26,6 +26,7 @@ from memory.facts import (
 from memory.fold import Memory
 from memory.render import RENDERER
 from memory.store.base import FrameStore
+from memory.store.errors import StoreError
 from memory.views import Views
 from orchestrator.backends.replay.background import Background, BackgroundTools
 from orchestrator.backends.replay.conversation import Conversation
@@ -289,6 +290,7 @@ class ReplayBackend:
             await self._closed.wait()
             return
         self._closing = True
+        cancelled: list[tuple[str, str]] = []
         try:
             for task in self._tasks:
                 task.cancel()
@@ -296,10 +298,12 @@ class ReplayBackend:
             cancelled = await self._delegations.close()
             if self._opened:
                 await self._journal.flush()
+        except StoreError:
+            _log.exception("the end of a session's log could not be written")
+        finally:
             fence = self._loop.fence
             ended = (Delegation(fence, d, "cancelled", question) for d, question in cancelled)
             await self._stream.end(Closed(reason), *ended)
-        finally:
             self._closed.set()
 
     async def outputs(self) -> AsyncIterator[BackendOutput]:
@@ -380,5 +384,6 @@ class ReplayBackend:
             await run()
         except Exception as fault:
             _log.exception("a task of a session failed")
+            code = fault.code if isinstance(fault, StoreError) else "internal_error"
             message = f"internal fault: {type(fault).__name__}"
-            await self._stream.put(Failed(self._loop.fence, "internal_error", message, fatal=True))
+            await self._stream.put(Failed(self._loop.fence, code, message, fatal=True))

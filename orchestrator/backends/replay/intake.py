@@ -12,12 +12,13 @@ from typing import Protocol
 from bridges.frames import FrameError
 from memory.facts import FrameDropped, FrameSeen
 from memory.store.base import FrameStore
+from memory.store.errors import StoreError
 from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.operations import Operations
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.session.backend import Ids
 from orchestrator.session.units import InputUnit
-from orchestrator.wire.errors import InvalidRequest, ResourceExhausted, Unsupported
+from orchestrator.wire.errors import InvalidRequest, ResourceExhausted, ServerFault, Unsupported
 
 MAX_WAITING_LOSSLESS = 64
 _REMEMBERED = 4096
@@ -104,8 +105,11 @@ class Intake:
             frame_id = frame.frame_id or self._ids("frame")
             time_ms, size = frame.media_time_ms, len(checked.data)
             admitted.append(Admitted(frame_id, uuid, time_ms, checked.width, checked.height, size))
-        for uuid, data in payloads.items():
-            await self._store.put(uuid, data)
+        try:
+            for uuid, data in payloads.items():
+                await self._store.put(uuid, data)
+        except StoreError as fault:
+            raise ServerFault(f"the frame could not be stored: {fault.message}", code=fault.code) from fault
         return tuple(admitted)
 
     def take(self, frames: Sequence[Admitted], operation_id: str, *, lossless: bool) -> None:

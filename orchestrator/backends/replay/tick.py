@@ -14,6 +14,7 @@ from memory.facts import TickAnswered, TickBegun, TickFailed
 from memory.plan import AuditResult, Usage
 from memory.render import chat_messages
 from memory.store.base import FrameStore
+from memory.store.errors import StoreError
 from orchestrator.backends.replay.answer import canonical
 from orchestrator.backends.replay.decide import Ask, DecideOptions, Reason, Verdict, judge, tick_deadlines
 from orchestrator.backends.replay.engine_call import EngineCall, Reply
@@ -210,6 +211,8 @@ class TickRunner:
         problem = flight.request.exception()
         if isinstance(problem, EngineError):
             return await self._broken(flight, problem.code, problem)
+        if isinstance(problem, StoreError):
+            raise problem  # what cannot be kept must not be sent: the session ends
         if problem is not None:
             _log.error("session %s: decision failed", tools.session_id, exc_info=problem)
             fault = EngineServerError(f"{type(problem).__name__}: {problem}")
@@ -284,8 +287,7 @@ class TickRunner:
                 metrics=metrics | {"row": row},
             )
         )
-        if flight.ask is not Ask.NOBODY:
-            await tools.journal.flush()
+        await tools.journal.flush()
         if verdict.question is not None:
             await tools.delegate(flight.fence, verdict.question, verdict.text)
         if verdict.action is not Action.SILENCE:

@@ -254,11 +254,11 @@ class Session:
     """Another session on the same engine."""
 
     def __post_init__(self) -> None:
-        self.clock = self.neighbour.clock if self.neighbour else VirtualClock()
+        self.clock: VirtualClock = self.neighbour.clock if self.neighbour else VirtualClock()
         scripted = ScriptedChat(self.clock, self.script, self.summaries)
-        self.engine = self.neighbour.engine if self.neighbour else scripted
-        self.permits = self.neighbour.permits if self.neighbour else Permits(live=2)
-        self.lane = self.neighbour.lane if self.neighbour else asyncio.Lock()
+        self.engine: ScriptedChat = self.neighbour.engine if self.neighbour else scripted
+        self.permits: Permits = self.neighbour.permits if self.neighbour else Permits(live=2)
+        self.lane: asyncio.Lock = self.neighbour.lane if self.neighbour else asyncio.Lock()
         self.log = Log()
         self.outputs: list[BackendOutput] = []
         self.fence = FIRST

@@ -21,7 +21,7 @@ from orchestrator.wire.errors import ResourceExhausted
 from tests.backends.replay.harness import SILENCE, Answer, Asked, Session, broken
 from tests.backends.replay.packs import GRAMMAR
 
-ANSWERS = [
+ANSWERS: list[Answer | str] = [
     SILENCE, SILENCE, SILENCE, "</response> A dog.", "</response> A dog.", "</response> A cat\nsits.",
     "junk", "", "</silence></response> Fire!", "</response> Let me see. </delegation> Who?",
     Answer("</response> Slow one.", delay_s=1.7), Answer(hang=True),

@@ -21,7 +21,7 @@ async def test_windows_close_are_summarised_and_switch_within_limits() -> None:
 
 async def test_flaw_11_a_failed_summary_is_tried_again_and_a_bad_one_is_no_summary() -> None:
     window = Limits(chunk_frames=10, max_images=64, context_tokens=16384)
-    bad = ["</silence>", "", Answer(error=EngineServerError("500"))]
+    bad: list[Answer | str] = ["</silence>", "", Answer(error=EngineServerError("500"))]
     async with Session(window=window, summaries=[*bad, "A man waits."]) as s:
         for _ in range(40):
             await s.frame()

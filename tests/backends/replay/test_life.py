@@ -6,11 +6,14 @@ import asyncio
 
 import pytest
 
+from memory.store.errors import LogConflict
+from memory.store.transient import TransientFrames
 from orchestrator.backends.replay.decide import DecideOptions
 from orchestrator.session.backend import (
     Closed,
+    Failed,
 )
-from orchestrator.wire.errors import Conflict
+from orchestrator.wire.errors import Conflict, ServerFault
 from tests.backends.replay.harness import SILENCE, Answer, Session
 from tests.fakes.clock import settle
 
@@ -59,5 +62,26 @@ async def test_a_fault_of_our_own_ends_this_session_with_a_word() -> None:
     async with Session() as s:
         s.backend._loop._tools.journal.memory.wants = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
         await s.frame()
-        failed = [o for o in s.outputs if type(o).__name__ == "Failed"]
+        failed = s.of(Failed)
         assert failed[0].fatal and failed[0].code == "internal_error"
+
+
+async def test_a_log_that_cannot_be_written_ends_the_session_before_anything_is_sent() -> None:
+    async with Session() as s:
+
+        async def refuse() -> None:
+            raise LogConflict("another process writes this session")
+
+        s.log.flush = refuse  # type: ignore[method-assign]
+        await s.frame()
+        assert s.engine.decisions == []
+        assert s.of(Failed)[0].fatal and s.of(Failed)[0].code == "log_conflict"
+    assert isinstance(s.outputs[-1], Closed)
+
+
+async def test_a_frame_that_cannot_be_stored_is_refused_and_leaves_nothing() -> None:
+    async with Session(frames=TransientFrames(max_bytes=4)) as s:
+        with pytest.raises(ServerFault) as refused:
+            await s.frame(data=b"too long")
+        assert refused.value.code == "frame_too_large"
+        assert s.log.of("frame_seen") == []

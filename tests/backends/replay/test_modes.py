@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.backends.replay.decide import DecideOptions
 from orchestrator.session.backend import (
+    Notice,
     SessionConfig,
     TurnEnd,
 )
@@ -134,11 +135,11 @@ async def test_breaker_stops_speech_and_says_why() -> None:
         await s.run_frames(6)
         assert len(s.engine.decisions) == 3
         assert s.reasons == ["unhealthy"] * 6
-        notices = [o.code for o in s.outputs if type(o).__name__ == "Notice"]
+        notices = [o.code for o in s.of(Notice)]
         assert notices == ["unhealthy_output"]
         await s.run_frames(22)
         assert s.spoken == "Sound again."
-        notices = [o.code for o in s.outputs if type(o).__name__ == "Notice"]
+        notices = [o.code for o in s.of(Notice)]
         assert notices == ["unhealthy_output", "unhealthy_output"]
 
 
