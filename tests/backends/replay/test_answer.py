@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.backends.replay.answer import AnswerParser, Outcome, canonical
@@ -130,6 +130,7 @@ PIECES = st.sampled_from(
 RAW = st.lists(PIECES, max_size=14).map("".join)
 
 
+@settings(deadline=None)
 @given(raw=RAW, cuts=st.lists(st.integers(0, 200), max_size=12), query=st.sampled_from([None, "who?"]))
 def test_any_split_gives_the_same_result(raw: str, cuts: list[int], query: str | None) -> None:
     at = sorted({0, len(raw), *(c for c in cuts if c < len(raw))})
@@ -140,6 +141,7 @@ def test_any_split_gives_the_same_result(raw: str, cuts: list[int], query: str |
     assert whole[0] == whole[1].text
 
 
+@settings(deadline=None)
 @given(raw=RAW)
 def test_no_tag_and_no_control_token_is_ever_visible(raw: str) -> None:
     _, outcome = parse(*raw)
@@ -147,6 +149,7 @@ def test_no_tag_and_no_control_token_is_ever_visible(raw: str) -> None:
         assert not [p for p in GRAMMAR.pieces(text) if isinstance(p, Hit)]
 
 
+@settings(deadline=None)
 @given(raw=RAW, query=st.sampled_from([None, "who </silence> is <|im_end|> it"]))
 def test_canonical_form_reads_as_what_the_client_received(raw: str, query: str | None) -> None:
     _, outcome = parse(raw, query=query)

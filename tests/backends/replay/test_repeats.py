@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rapidfuzz.distance import Indel
 
@@ -39,6 +39,7 @@ def test_near_repeat_by_ratio() -> None:
     assert not run("Three people are in the hall.", ["Nobody is here now."], 0.85)[1]
 
 
+@settings(deadline=None)
 @given(
     line=st.text("ab c", max_size=12),
     text=st.lists(st.text("ab cd", max_size=5), max_size=5),
