@@ -60,6 +60,15 @@ class Budget:
     reserve_frames: int
     key_frames: int
 
+    @property
+    def delegation_question_tokens(self) -> int:
+        """A delegated question beside its answer; together they are one note of an open turn."""
+        return self.query_tokens // 3
+
+    @property
+    def delegation_answer_tokens(self) -> int:
+        return self.query_tokens * 2 // 3
+
 
 def derive(limits: Limits, *, system_tokens: int, turn_tokens: int, summary_target: int) -> Budget:
     """The shares for turns of ``turn_tokens`` (one picture each). Raises ``LimitsTooSmall``."""

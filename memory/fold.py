@@ -328,12 +328,9 @@ class Memory(Views):
 
     def _delegation_done(self, fact: f.DelegationDone) -> None:
         parts = self._see(fact.media_time_ms)
-        room = parts.budget.query_tokens
-        parts.open.deliver(
-            Delivery(
-                clip(fact.question, room // 3), clip(fact.text, room * 2 // 3), fact.ok, fact.media_time_ms
-            )
-        )
+        question = clip(fact.question, parts.budget.delegation_question_tokens)
+        text = clip(fact.text, parts.budget.delegation_answer_tokens)
+        parts.open.deliver(Delivery(question, text, fact.ok, fact.media_time_ms))
 
     def _heard(self, fact: f.HeardFact) -> None:
         parts = self._see(fact.media_time_ms)

@@ -44,6 +44,14 @@ class Lines:
         name = "delegation_answer" if ok else "delegation_failed"
         return self._phrases.line(name, question=self.clean(question), text=self.clean(text))
 
+    # --- a question to a solver ------------------------------------------------------------------------
+
+    def solver_note(self, text: str) -> str:
+        return self._phrases.line("solver_note", text=self.clean(text))
+
+    def solver_question(self, text: str) -> str:
+        return self._phrases.line("solver_question", text=self.clean(text))
+
     # --- the head ------------------------------------------------------------------------------------
 
     def history_header(self) -> str:

@@ -4,7 +4,7 @@ as canonical bytes, for the prefix invariant and the audit. Nothing else builds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,6 +158,40 @@ def _prompt(texts: Any, lines: Lines, start_ms: int, end_ms: int, query: str | N
         texts[lines.language].format(
             start=seconds(start_ms), end=seconds(end_ms),
             query=lines.clean(query) if query else lines.no_query(),
-            language=LANGUAGE_NAMES.get(lines.language, lines.language), target=target,
+            language=_language_name(lines.language), target=target,
         )
     )  # fmt: skip
+
+
+def _language_name(language: str) -> str:
+    return LANGUAGE_NAMES.get(language, language)
+
+
+# --- requests to a solver --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SolverPrompt:
+    """What a solver reads besides pictures. ``system``: what is wanted of it; ``text``: data, neutralised."""
+
+    system: str
+    text: str
+
+
+def solver_prompt(
+    pack: Pack, language: str, *, question: str, note: str, qa: Sequence[str], target: int
+) -> SolverPrompt:
+    """A delegated question with what was said around it.
+
+    ``note``: what the model said when it asked; ``qa``: rendered Q&A lines; ``target``: tokens asked for.
+    """
+    lines = Lines(pack, language)
+    system = pack.solver_prompts[language].format(language=_language_name(language), target=target)
+    said = ["\n".join((lines.qa_header(), *qa))] if qa else []
+    said += [lines.solver_note(note)] if note else []
+    return SolverPrompt(system, BETWEEN.join((*said, lines.solver_question(question))))
+
+
+def frame_caption(pack: Pack, language: str, media_time_ms: int) -> str:
+    """The time of a picture, as it stands before it in every prompt."""
+    return Lines(pack, language).time_tag(media_time_ms)

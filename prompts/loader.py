@@ -39,8 +39,11 @@ PHRASE_FIELDS: Mapping[str, frozenset[str]] = {
     "delegation_answer": frozenset({"question", "text"}),
     "delegation_failed": frozenset({"question", "text"}),
     "query_cleared": frozenset(),
+    "solver_note": frozenset({"text"}),
+    "solver_question": frozenset({"text"}),
 }
 SUMMARY_FIELDS = frozenset({"start", "end", "language", "target", "query"})
+SOLVER_FIELDS = frozenset({"language", "target"})
 
 
 class PackError(Exception):
@@ -199,10 +202,12 @@ def _build(model: _ModelFile, files: Mapping[str, str], digest: str) -> Pack:
     phrases: dict[str, Phrases] = {}
     summaries: dict[str, str] = {}
     rollups: dict[str, str] = {}
+    solvers: dict[str, str] = {}
     for language in model.languages:
         phrases[language] = _phrases(files, language)
         summaries[language] = _template(files, f"summary.{language}.txt", SUMMARY_FIELDS)
         rollups[language] = _template(files, f"rollup.{language}.txt", SUMMARY_FIELDS)
+        solvers[language] = _template(files, f"solver.{language}.txt", SOLVER_FIELDS)
         for persona, texts in personas.items():
             if language not in texts:
                 raise PackError(f"{model.family}: persona_{persona}.{language}.txt is missing")
@@ -237,6 +242,7 @@ def _build(model: _ModelFile, files: Mapping[str, str], digest: str) -> Pack:
         phrases=phrases,
         summary_prompts=summaries,
         rollup_prompts=rollups,
+        solver_prompts=solvers,
         watch_personas=model.watch_personas,
         quirks=dict(model.quirks),
     )

@@ -46,7 +46,8 @@ class Phrases:
     time_tag {seconds}; query_header; no_query; history_header; history_notice; qa_header; qa_notice;
     range {start} {end}; qa_query {index} {time} {text}; qa_response {time} {text}; qa_unasked {time} {text};
     qa_digest {count} {start} {end}; gap {start} {end}; interrupted {heard}; interrupted_unheard;
-    delegation_answer {question} {text}; delegation_failed {question} {text}; query_cleared
+    delegation_answer {question} {text}; delegation_failed {question} {text}; query_cleared;
+    solver_note {text}; solver_question {text}
     """
 
     texts: Mapping[str, str]
@@ -83,6 +84,7 @@ class Pack:
     phrases: Mapping[str, Phrases]
     summary_prompts: Mapping[str, str]
     rollup_prompts: Mapping[str, str]
+    solver_prompts: Mapping[str, str]
     watch_personas: tuple[str, ...]
     quirks: Mapping[str, Any]
 

@@ -20,6 +20,7 @@ def test_every_shipped_pack_loads(name: str) -> None:
         assert pack.phrases[language].line("time_tag", seconds="12.0") == "<12.0 seconds>"
         summary = pack.summary_prompts[language]
         assert "{" not in summary.format(start="0", end="9", language="x", target=9, query="q")
+        assert "{" not in pack.solver_prompts[language].format(language="x", target=9)
 
 
 def test_trained_headers_are_kept_for_the_trained_model() -> None:
@@ -70,6 +71,8 @@ def test_digest_covers_every_file(tmp_path: Path) -> None:
         ("phrases.en.toml", "{seconds}", "{minutes}", "time_tag"),
         ("phrases.en.toml", "no_query =", "noquery =", "no_query"),
         ("summary.en.txt", "{query}", "", "summary.en.txt"),
+        ("solver.en.txt", "{target}", "few", "solver.en.txt"),
+        ("phrases.en.toml", "[Question] {text}", "[Question]", "solver_question"),
         ("persona_default.en.txt", "{silence}", "{hush}", "persona_default.en.txt"),
     ],
 )
@@ -84,9 +87,12 @@ def test_a_broken_pack_names_the_culprit(tmp_path: Path, file: str, old: str, ne
 
 def test_missing_files_and_packs(tmp_path: Path) -> None:
     folder = _copy(tmp_path)
-    (folder / "persona_silent.zh.txt").unlink()
-    with pytest.raises(PackError, match=r"persona_silent\.zh\.txt"):
-        load_pack(str(folder))
+    for name in ("persona_silent.zh.txt", "solver.zh.txt"):
+        text = (folder / name).read_text()
+        (folder / name).unlink()
+        with pytest.raises(PackError, match=name.replace(".", r"\.")):
+            load_pack(str(folder))
+        (folder / name).write_text(text)
     with pytest.raises(PackError, match="known: generic"):
         load_pack("nobody")
     loop = tmp_path / "loop"
