@@ -49,6 +49,9 @@ def make_app(tags_for_family: TagsForFamily, console: Console | None = None) -> 
         port: Annotated[int | None, typer.Option(help="Port to listen on; the profile's by default.")] = None,
         host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
         model: Annotated[str | None, typer.Option(help="Folder or Hugging Face id of other weights.")] = None,
+        name: Annotated[
+            str | None, typer.Option(help="Name to find it by; the profile's by default. Two may run then.")
+        ] = None,
         stay: Annotated[bool, typer.Option("--stay", help="Don't return; end with the engine.")] = False,
     ) -> None:
         """Start the engine of a profile and check it. A running one with the same settings is kept.
@@ -62,7 +65,7 @@ def make_app(tags_for_family: TagsForFamily, console: Console | None = None) -> 
             if model is not None:
                 named = {"path": model, "served_name": wanted.model.served_name, "builder": None, "ask": None}
                 wanted = wanted.changed(model=named)
-            running = launch.up(wanted, host=host, port=port, progress=progress)
+            running = launch.up(wanted, name=name, host=host, port=port, progress=progress)
             progress("checking", "real requests")
             checked = self_check(
                 running.url, model=running.model, tags=tags_for_family(running.family), launched=running
@@ -99,7 +102,7 @@ def make_app(tags_for_family: TagsForFamily, console: Console | None = None) -> 
 
     @app.command()
     def down(profile: ProfileArgument) -> None:
-        """Stop the engine of a profile and all its processes."""
+        """Stop the engine of a profile (or of a name given to it) and all its processes."""
         with _errors_told(out), _drawn(out) as progress:
             progress("stopping", base_name(profile))
             running = launch.down(base_name(profile))
