@@ -12,32 +12,60 @@ request and reading its answer, but not for checking or keeping frames.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from evals.bench.arms import ARMS, Sample
+from evals.bench.arms import ARMS, Rival, Sample, Tap
 from evals.bench.machine import machine
+from evals.bench.pictures import squares
+from evals.replay.core import engine_of, open_local, settings_of
+from evals.replay.options import ReplayError, ReplayOptions
 from evals.stats import percentile
+from orchestrator.app import Core
+from orchestrator.engine_setup import Engine
+from orchestrator.session.commands import AppendInput, AskQuery
+from orchestrator.session.units import FrameInput, InputUnit
+from orchestrator.settings import Settings
 
-POINTS = (10, 50, 100)
-"""Frames in the window at which the arms are compared."""
-SPAN = 10
-"""Ticks up to each point that are measured, in every session."""
-SESSIONS = 3
-WARM_TICKS = 12
-SIDE = 448
+QUERY = "Tell me what happens in front of the camera."
+TICK_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What is measured.
+
+    :param points: frames in the window at which the arms are compared, ascending
+    :param span: ticks up to each point that are measured, in every session
+    :param side: of the square frames, in pixels
+    """
+
+    points: tuple[int, ...] = (10, 50, 100)
+    span: int = 10
+    sessions: int = 3
+    warm_ticks: int = 12
+    side: int = 448
+
+    def point_of(self, frames: int) -> int | None:
+        """The point whose span holds a window of so many frames."""
+        return next((p for p in self.points if p - self.span < frames <= p), None)
+
+
+DESIGN = Design()
 GOAL_BEST, GOAL_NO_CACHE = 1.05, 8.0
 """Ours is at most this many times the best rival, and at 100 frames this many times as fast as no cache."""
 
 Samples = dict[int, dict[str, list[Sample]]]
-
-
-def point_of(frames: int) -> int | None:
-    """The point whose span holds a window of so many frames."""
-    return next((point for point in POINTS if point - SPAN < frames <= point), None)
 
 
 def result_of(samples: Samples, facts: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +86,7 @@ def result_of(samples: Samples, facts: dict[str, Any]) -> dict[str, Any]:
         f"ours at most {GOAL_BEST}x the best other at every point": all(
             p["ours_to_best_other"] <= GOAL_BEST for p in points
         ),
-        f"ours at least {GOAL_NO_CACHE:g}x as fast as no cache at {POINTS[-1]} frames": (
+        f"ours at least {GOAL_NO_CACHE:g}x as fast as no cache at {points[-1]['frames']} frames": (
             points[-1]["no_cache_to_ours"] >= GOAL_NO_CACHE
         ),
     }
@@ -86,7 +114,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     console.print(
         f"{where['cpu']}, {where['cores']} cores, {where['memory_gb']} GB, Python {where['python']}, "
         f"vigil {where['vigil']}; engine {result['engine'].get('version') or '-'} with "
-        f"{result['engine'].get('model') or '-'}; frames {SIDE}x{SIDE}",
+        f"{result['engine'].get('model') or '-'}; frames {DESIGN.side}x{DESIGN.side}",
         soft_wrap=True,
         highlight=False,
     )
@@ -104,3 +132,95 @@ def show(result: dict[str, Any], console: Console) -> None:
     console.print(table)
     for goal, met in result["goals"].items():
         console.print(f"{'met' if met else 'MISSED'}: {goal}", highlight=False)
+
+
+async def measure(settings: Settings, engine: Engine, tell: Callable[[str], None], design: Design) -> Samples:
+    """Run the sessions and gather the samples of every point and arm."""
+    # Room for the whole run in one chunk, whatever a session's first chunk is lengthened or shortened by.
+    pack = replace(engine.pack, chunk_frames=2 * design.points[-1])
+    core = await open_local(settings, replace(engine, pack=pack))
+    tap = Tap(core.chat, pack.decide.max_tokens)
+    core.chat = tap  # type: ignore[assignment]
+    pictures = squares(design.side, design.warm_ticks + design.sessions * design.points[-1])
+    samples: Samples = {point: {arm: [] for arm in ARMS} for point in design.points}
+    resend = Rival(engine.url, engine.facts.model, "bench-resend")
+    no_cache = Rival(engine.url, engine.facts.model, None)
+    try:
+        for number in range(-1, design.sessions):
+            warming = number < 0
+            first, step = (0, 1) if warming else (design.warm_ticks + number, design.sessions)
+            own = pictures[first::step][: design.warm_ticks if warming else design.points[-1]]
+            await _session(core, tap, resend, no_cache, own, design, None if warming else samples)
+            tell("warmed up" if warming else f"session {number + 1} of {design.sessions} done")
+    finally:
+        await resend.aclose()
+        await no_cache.aclose()
+        await core.aclose()
+    return samples
+
+
+async def _session(
+    core: Core,
+    tap: Tap,
+    resend: Rival,
+    no_cache: Rival,
+    pictures: Sequence[bytes],
+    design: Design,
+    samples: Samples | None,
+) -> None:
+    """One session from its first frame on; measured where its window is near a point."""
+    session = await core.open_session(core.defaults)
+    await session.submit(AskQuery(text=QUERY, operation_id="query"))
+    for n, picture in enumerate(pictures, start=1):
+        unit = InputUnit(frames=(FrameInput(picture, n * core.period_ms),), lossless=True)
+        began = time.perf_counter()
+        outcome = await session.operation(AppendInput(operation_id=f"frame-{n}", unit=unit), TICK_S)
+        took = (time.perf_counter() - began) * 1000
+        asked, row = tap.take(), outcome.record
+        if row["status"] != "completed" or row["window_frames"] != n:
+            raise RuntimeError(f"tick {n} is not what was to be measured: {dict(row)}")
+        counts = (
+            row["prompt_tokens"],
+            row["cached_tokens"] or 0,
+            row["completion_tokens"],
+            row["body_bytes"],
+        )
+        taken = {"ours": Sample(took, *counts)}
+        point = design.point_of(n)
+        # The rivals take turns at going first; far from a point only the one that keeps a cache warm asks.
+        rivals = (
+            [("resend", resend), ("no_cache", no_cache)] if point or samples is None else [("resend", resend)]
+        )
+        for arm, rival in rivals if n % 2 else reversed(rivals):
+            taken[arm] = await rival.ask(asked)
+        if samples is not None and point is not None:
+            for arm, sample in taken.items():
+                samples[point][arm].append(sample)
+    await session.close("bench_done")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="replay_bench", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--engine", help="URL or profile; default: the settings'")
+    parser.add_argument("--out", type=Path, default=Path("bench-replay.json"), help="where the JSON goes")
+    arguments = parser.parse_args()
+    console = Console()
+
+    def tell(line: str) -> None:
+        console.print(line, style="dim", markup=False, highlight=False)
+
+    try:
+        settings = settings_of(ReplayOptions(source="", out=arguments.out, engine=arguments.engine))
+        with engine_of(settings, tell) as engine:
+            samples = asyncio.run(measure(settings, engine, tell, DESIGN))
+            result = result_of(samples, dict(engine.facts.to_dict()))
+    except ReplayError as error:
+        console.print(f"replay_bench: {error.message}", style="red", markup=False, highlight=False)
+        return error.exit_code
+    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    show(result, console)
+    return 0 if all(result["goals"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

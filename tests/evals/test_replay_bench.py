@@ -1,0 +1,72 @@
+"""The bench compares what it says: the same prompts, the right caches, measured at the right windows."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from evals.bench.arms import ARMS, Sample
+from evals.bench.pictures import squares
+from evals.bench.replay_bench import Design, measure, result_of, show
+from evals.replay.core import engine_of, settings_of
+from evals.replay.options import ReplayOptions
+from tests.fakes.engine import FakeEngine
+
+DESIGN = Design(points=(3, 8), span=2, sessions=2, warm_ticks=2, side=64)
+
+
+async def test_three_arms_ask_the_same_of_one_engine():
+    async with FakeEngine(["</silence>"], image_tokens=16) as fake:
+        settings = settings_of(ReplayOptions("", Path(), engine=fake.url, family="joyvl"))
+        engine = engine_of(settings, lambda line: None)
+        running = await asyncio.to_thread(engine.__enter__)
+        samples = await measure(settings, running, lambda line: None, DESIGN)
+        engine.__exit__(None, None, None)
+        sent = [seen for seen in fake.chats if seen.kind == "decide" and seen.images]
+    for point in DESIGN.points:
+        ours, resend, no_cache = (samples[point][arm] for arm in ARMS)
+        assert len(ours) == len(resend) == len(no_cache) == DESIGN.span * DESIGN.sessions
+        for a, b, c in zip(ours, resend, no_cache, strict=True):
+            assert a.prompt_tokens == b.prompt_tokens == c.prompt_tokens
+            assert a.completion_tokens == b.completion_tokens == c.completion_tokens
+            assert a.cached_tokens == b.cached_tokens > 0
+            assert c.cached_tokens == 0
+            assert a.body_bytes < b.body_bytes
+    assert {seen.params["temperature"] for seen in sent} == {0.0}
+    once = [seen.params["cache_salt"] for seen in sent if seen.params["cache_salt"].startswith("once-")]
+    assert len(once) == len(set(once)) > 0
+
+
+def test_the_spans_lie_just_below_their_points():
+    assert [n for n in range(1, 12) if DESIGN.point_of(n) == 3] == [2, 3]
+    assert [n for n in range(1, 12) if DESIGN.point_of(n) == 8] == [7, 8]
+    assert Design().points == (10, 50, 100)
+    assert Design().span * Design().sessions >= 30
+
+
+def samples_of(ours: float, resend: float, no_cache: float) -> dict[str, list[Sample]]:
+    times = dict(zip(ARMS, (ours, resend, no_cache), strict=True))
+    return {arm: [Sample(ms, 100, 50, 3, 1000)] * 30 for arm, ms in times.items()}
+
+
+def test_goals_and_table():
+    good = result_of(
+        {10: samples_of(10, 11, 30), 100: samples_of(20, 40, 400)}, {"model": "m", "version": "1"}
+    )
+    assert list(good["goals"].values()) == [True, True]
+    assert good["points"][1]["no_cache_to_ours"] == 20.0
+    assert good["machine"]["cores"] >= 1
+    bad = result_of({10: samples_of(12, 11, 30), 100: samples_of(60, 80, 400)}, {})
+    assert list(bad["goals"].values()) == [False, False]
+    printed = io.StringIO()
+    show(good, Console(file=printed, width=140))
+    assert "20.00x" in printed.getvalue()
+    assert "MISSED" not in printed.getvalue()
+
+
+def test_squares_are_all_different():
+    made = squares(32, 400)
+    assert len(set(made)) >= 395
