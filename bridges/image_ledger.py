@@ -113,6 +113,11 @@ def _data_url(uuid: str, images: ImageBytes) -> orjson.Fragment:
         data = images(uuid)
     except KeyError as gone:
         raise ImageMissing(f"the bytes of frame {uuid} are gone", uuid) from gone
+    return data_url(data)
+
+
+def data_url(data: bytes) -> orjson.Fragment:
+    """An encoded JPEG or PNG as JSON text."""
     kind = b"png" if data.startswith(_PNG) else b"jpeg"
     # A fragment goes into the body as it is: base64 needs no escaping, and frames are most of the bytes.
     return orjson.Fragment(b'"data:image/' + kind + b";base64," + base64.b64encode(data) + b'"')

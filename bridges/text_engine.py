@@ -22,6 +22,7 @@ class TextEngine:
     """One pooled client. Both methods raise the errors of :mod:`bridges.engine`.
 
     :param base_url: root of the engine (a trailing ``/v1`` is taken off)
+    :param path: of the chat route below that root
     :param api_key: sent as a bearer token
     :param deadlines: of each request; an answer that does not stream only has the total one
     :param max_connections: requests in flight at a time; more wait inside their deadlines
@@ -31,12 +32,14 @@ class TextEngine:
         self,
         base_url: str,
         *,
+        path: str = "/v1/chat/completions",
         api_key: str | None = None,
         deadlines: Deadlines = Deadlines(60.0, 300.0),  # noqa: B008  frozen
         connect_s: float = 2.0,
         max_connections: int = 16,
         clock: Clock | None = None,
     ) -> None:
+        self._path = path
         self._deadlines = deadlines
         self._clock = clock or RealClock()
         self._http = httpx.AsyncClient(
@@ -93,7 +96,7 @@ class TextEngine:
         """The response, its body unread; a refusal is raised."""
         request = self._http.build_request(
             "POST",
-            "/v1/chat/completions",
+            self._path,
             content=orjson.dumps(body),
             headers={"content-type": "application/json", "accept-encoding": "identity"},
         )
