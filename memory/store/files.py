@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +31,6 @@ class FrameFiles:
         self._folder = folder
         self._timeout_s = timeout_s
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="store-frames")
-        self._numbers = count()
         self._closed = False
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -101,7 +100,8 @@ class FrameFiles:
             if not new.exists():
                 new.mkdir(exist_ok=True)
                 _sync_folder(new.parent)
-        temporary = folder / f"{name}.{os.getpid()}.{next(self._numbers)}.tmp"
+        # Random, not a process id: orchestrators in containers share this folder and their ids.
+        temporary = folder / f"{name}.{secrets.token_hex(8)}.tmp"
         try:
             with temporary.open("xb") as file:
                 file.write(data)

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 INSTALL_HINT = (
     "no PostgreSQL binaries: install Debian's package `postgresql` (or set PG_BIN to its bin folder)"
@@ -40,19 +41,19 @@ class PrivatePostgres:
         self.folder = Path(tempfile.mkdtemp(prefix="vigil-pg-", dir="/tmp"))
         if self._user:
             shutil.chown(self.folder, self._user)
+        self._leash = self._start_leash()
         try:
             self._run("initdb", "-D", self._data, "-U", "vigil", "-A", "trust", "-E", "UTF8", "--no-sync")
             self.start()
         except BaseException:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._end()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._end()
 
     def start(self) -> None:
         """Start and wait until it answers."""
@@ -76,12 +77,27 @@ class PrivatePostgres:
     def _data(self) -> str:
         return str(self.folder / "data")
 
+    def _start_leash(self) -> subprocess.Popen[bytes]:
+        """A shell that cleans up when its input closes: at the end of the block, or of a killed test run."""
+        script = 'read _; "$0" -D "$1/data" -m immediate stop >/dev/null 2>&1; rm -rf "$1"'
+        return subprocess.Popen(
+            ["sh", "-c", script, str(self._binaries / "pg_ctl"), str(self.folder)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            cwd="/",
+            **self._identity(),
+        )
+
+    def _end(self) -> None:
+        self._leash.communicate(timeout=60)
+
+    def _identity(self) -> dict[str, Any]:
+        return {"user": self._user, "group": self._user, "extra_groups": []} if self._user else {}
+
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
             [str(self._binaries / program), *arguments],
-            user=self._user,
-            group=self._user,
-            extra_groups=[] if self._user else None,
+            **self._identity(),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

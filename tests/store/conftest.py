@@ -87,26 +87,35 @@ async def new_session(store: Store, name: str = "s1", tenant: str = "t", **more:
 
 
 class HeldWrites:
-    """Stops a store's write transactions before they begin, until ``let_go``.
+    """Stops a store's write transactions before they begin, until they are let go.
 
     ``waiting`` is set while one stands there.
     """
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         self.waiting = asyncio.Event()
-        self._go = asyncio.Event()
+        self._permits = asyncio.Semaphore(0)
+        self._free = False
         self._error: Exception | None = None
         self._write = store._database.write
         monkeypatch.setattr(store._database, "write", self._held)
 
+    def let_one_go(self) -> None:
+        """Let one write through."""
+        self.waiting.clear()
+        self._permits.release()
+
     def let_go(self, error: Exception | None = None) -> None:
         """Let every write through from now on, or make each raise ``error``."""
         self._error = error
-        self._go.set()
+        self._free = True
+        self._permits.release()
 
     async def _held(self, work: Callable[[Connection], Any], **locks: str | None) -> Any:
         self.waiting.set()
-        await self._go.wait()
+        await self._permits.acquire()
+        if self._free:
+            self._permits.release()  # the next one is free too
         if self._error is not None:
             raise self._error
         return await self._write(work, **locks)
