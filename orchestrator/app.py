@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -37,6 +38,7 @@ from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.permits import Permits
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.session.backend import BackendOutput, SessionConfig, TickStarted
+from orchestrator.session.limits import SessionLimits
 from orchestrator.settings import Settings
 from orchestrator.text_access import ImageAccess, TextAccess
 from orchestrator.version import vigil_version
@@ -78,7 +80,11 @@ class Core:
             self._build,
             self.clock,
             self.ids,
-            limits=RegistryLimits(max_sessions=settings.limits.sessions, idle_ttl_s=settings.limits.idle_s),
+            limits=RegistryLimits(
+                max_sessions=settings.limits.sessions,
+                idle_ttl_s=settings.limits.idle_s,
+                session=session_limits(settings),
+            ),
         )
         self._decide = _decide_options(settings)
         self._limits = window_limits(engine.pack, engine.facts)
@@ -341,6 +347,15 @@ def _decide_options(settings: Settings) -> DecideOptions:
         threshold=decision.threshold,
         dedup_ratio=decision.dedup_ratio,
         dedup_rearm_s=decision.dedup_rearm_s,
+    )
+
+
+def session_limits(settings: Settings) -> SessionLimits:
+    """Whatever one request may bring must find room, or its retry could never succeed."""
+    default = SessionLimits()
+    return replace(
+        default,
+        max_pending_input_bytes=max(default.max_pending_input_bytes, settings.limits.body_bytes),
     )
 
 

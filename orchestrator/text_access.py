@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 from bridges.engine import (
@@ -17,7 +17,14 @@ from bridges.engine import (
 )
 from bridges.image_fetch import FetchError, ImageFetcher
 from bridges.text_engine import TextEngine
-from orchestrator.wire.errors import EngineFault, EngineUnavailable, InvalidRequest, TooLarge, VigilError
+from orchestrator.wire.errors import (
+    EngineFault,
+    EngineUnavailable,
+    InvalidRequest,
+    ResourceExhausted,
+    TooLarge,
+    VigilError,
+)
 
 _CLIENTS = (BadImage, ContextOverflow, TooManyImages, EngineRefused)
 
@@ -37,26 +44,44 @@ class TextAccess:
     """``TextEngine`` of the API.
 
     :param salt_of: the engine's ``cache_salt`` of a tenant
+    :param in_work: requests at a time; more are refused
     """
 
-    def __init__(self, engine: TextEngine, salt_of: Callable[[str], Awaitable[str]]) -> None:
+    def __init__(
+        self, engine: TextEngine, salt_of: Callable[[str], Awaitable[str]], in_work: int = 64
+    ) -> None:
         self._engine = engine
         self._salt_of = salt_of
+        self._limit = in_work
+        self._in_work = 0
 
     async def complete(self, body: Mapping[str, Any], tenant: str) -> Mapping[str, Any]:
-        try:
-            return await self._engine.complete({**body, "cache_salt": await self._salt_of(tenant)})
-        except EngineError as error:
-            raise client_error(error) from error
+        with self._place():
+            return await self._engine.complete(await self._salted(body, tenant))
 
-    async def stream(self, body: Mapping[str, Any], tenant: str) -> AsyncIterator[bytes]:
-        salted = {**body, "cache_salt": await self._salt_of(tenant)}
-        try:
+    async def stream(self, body: Mapping[str, Any], tenant: str) -> AsyncGenerator[bytes, None]:
+        with self._place():
+            salted = await self._salted(body, tenant)
             async with aclosing(self._engine.stream(salted)) as payloads:
                 async for payload in payloads:
                     yield b"data: " + payload + b"\n\n"
+
+    async def _salted(self, body: Mapping[str, Any], tenant: str) -> dict[str, Any]:
+        return {**body, "cache_salt": await self._salt_of(tenant)}
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        if self._in_work >= self._limit:
+            raise ResourceExhausted(
+                f"{self._in_work} plain requests are in work; try again", retry_after_s=1.0
+            )
+        self._in_work += 1
+        try:
+            yield
         except EngineError as error:
             raise client_error(error) from error
+        finally:
+            self._in_work -= 1
 
 
 class ImageAccess:

@@ -118,7 +118,7 @@ def interaction(alias: str, session_id: str, outcome: Outcome, memory: MemoryVie
         "spoke": bool(outcome.text),
         "text": outcome.text,
         "delegated_question": outcome.question,
-        "delegation": {"question": outcome.question, "status": "started"} if outcome.question else None,
+        "delegation": {"question": outcome.question, "status": "requested"} if outcome.question else None,
         "chunk_index": record.get("chunk"),
         "frame_index": memory.frames,
         "inference_skipped": record.get("prompt_tokens") is None,

@@ -83,10 +83,15 @@ def parse_chat(headers: Mapping[str, str], body: Mapping[str, Any], bounds: Requ
         text=text,
         persona_key=persona_key(headers, body),
         model=_optional_string(body, "model"),
-        query_new=headers.get("x-query-new", "").strip().lower() in _TRUE,
+        query_new=asks_anew(headers),
         stream=_flag(body, "stream"),
         body=body,
     )
+
+
+def asks_anew(headers: Mapping[str, str]) -> bool:
+    """The client wants its query asked even if the text equals the standing one."""
+    return headers.get("x-query-new", "").strip().lower() in _TRUE
 
 
 def session_alias(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,7 +48,7 @@ class TextEngine(Protocol):
 
     async def complete(self, body: Mapping[str, Any], tenant: str) -> Mapping[str, Any]: ...
 
-    def stream(self, body: Mapping[str, Any], tenant: str) -> AsyncIterator[bytes]:
+    def stream(self, body: Mapping[str, Any], tenant: str) -> AsyncGenerator[bytes, None]:
         """Server-sent events as the engine writes them."""
 
 

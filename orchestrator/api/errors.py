@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -22,7 +22,7 @@ from orchestrator.wire.errors import (
     VigilError,
 )
 
-log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class MethodNotAllowed(InvalidRequest):
@@ -99,7 +99,7 @@ def as_vigil(error: Exception) -> VigilError:
     """The error itself, or for a bug a typed fault that tells nothing of our insides."""
     if isinstance(error, VigilError):
         return error
-    log.error("unexpected_error", exc_info=error)
+    _log.error("unexpected error", exc_info=error)
     return ServerFault("an internal error; it was logged, a retry may succeed")
 
 

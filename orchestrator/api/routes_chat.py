@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -15,15 +16,16 @@ from orchestrator.api.chat import Answer, Chat
 from orchestrator.api.chat_request import ChatRequest, RequestBounds, parse_chat
 from orchestrator.api.context import ApiContext, context_of, tenant_of
 from orchestrator.api.idempotency import input_of
-from orchestrator.api.schemas import CHAT, ERRORS
+from orchestrator.api.schemas import ANSWER, CHAT, ERRORS
 from orchestrator.api.text_request import text_request
+from orchestrator.wire.errors import EngineFault
 
 router = APIRouter()
 
 _SSE_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
-@router.post("/v1/chat/completions", openapi_extra=CHAT, responses=ERRORS)
+@router.post("/v1/chat/completions", openapi_extra=CHAT, responses={**ANSWER, **ERRORS})
 async def chat_completions(request: Request, tenant: Annotated[str, Depends(tenant_of)]) -> Response:
     """Frames and a query for a session, answered by one decision; or plain text for the engine.
 
@@ -96,15 +98,18 @@ async def _plain(context: ApiContext, tenant: str, wanted: ChatRequest) -> Respo
         return JSONResponse(reply)
     events = context.text_engine.stream(body, tenant)
     # The engine's refusal comes before its first event, so it can still be an error of this request.
-    first = await anext(events)
+    first = await anext(events, None)
+    if first is None:
+        raise EngineFault("the engine answered with an empty stream")
     return StreamingResponse(_after(first, events), media_type="text/event-stream", headers=_SSE_HEADERS)
 
 
-async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
+async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
     try:
-        async for event in rest:
-            yield event
+        async with aclosing(rest):
+            yield first
+            async for event in rest:
+                yield event
     except Exception as error:
         yield sse.fault(error)
 

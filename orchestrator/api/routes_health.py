@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from orchestrator.api.context import context_of, tenant_of
 from orchestrator.api.errors import error_response
@@ -44,7 +44,7 @@ async def ready(request: Request) -> Response:
     return JSONResponse({"status": "ready", "engine": {"state": engine.state, "reason": engine.reason}})
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Prometheus text format. No session ids, no texts."""
     return Response(context_of(request).metrics.render(), media_type=CONTENT_TYPE)

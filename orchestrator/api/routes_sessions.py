@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
 from orchestrator.api.body import HeldBody, parse_object
-from orchestrator.api.chat_request import checked_alias, persona_key, session_alias
+from orchestrator.api.chat_request import asks_anew, checked_alias, persona_key, session_alias
 from orchestrator.api.context import context_of, tenant_of
 from orchestrator.api.errors import openai_error
 from orchestrator.api.personas import choose_persona
@@ -76,7 +76,7 @@ async def set_query(request: Request, session_id: str, tenant: Tenant) -> dict[s
             param="text",
         )
     session = await chat.open(tenant, alias, choose_persona(None, context.personas, context.languages))
-    await chat.ask(session, text, new=request.headers.get("x-query-new", "") == "1")
+    await chat.ask(session, text, new=asks_anew(request.headers))
     return {"status": "ok", "session_id": alias, "query": text}
 
 

@@ -99,6 +99,16 @@ QUERY: dict[str, Any] = {
     "parameters": _headers("x-query-new"),
 }
 
+ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "A chat completion with `interaction`; with `stream`, server-sent chunks of one.",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
+    }
+}
+
 _ERROR: dict[str, Any] = {
     "type": "object",
     "required": ["error"],

@@ -24,6 +24,9 @@ def make_api(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI:
         summary="Sessions with a real-time interaction model: frames in, decisions out.",
         lifespan=lifespan,
         redirect_slashes=False,
+        # Their pages load scripts from elsewhere; /openapi.json is enough for any tool.
+        docs_url=None,
+        redoc_url=None,
     )
     app.state.vigil = context
     app.state.chat = Chat(context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 
 import httpx
@@ -134,7 +134,7 @@ class Texts:
             raise self.error
         return {"object": "chat.completion", "choices": [{"message": {"content": "plain"}}], "tenant": tenant}
 
-    async def stream(self, body: Mapping[str, Any], tenant: str) -> AsyncIterator[bytes]:
+    async def stream(self, body: Mapping[str, Any], tenant: str) -> AsyncGenerator[bytes, None]:
         self.bodies.append(body)
         if self.error is not None:
             raise self.error

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 import signal
 import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
-import orjson
 
 from tests.api.scripted import error, events
 from tests.api.serving import Served
-from tests.fakes.clock import settle
-from tests.fakes.engine import FakeEngine, Seen
+from tests.fakes.engine import FakeEngine, Fault, Seen
+from tests.fakes.pictures import jpeg
 
 
 def every_third(seen: Seen) -> str:
     return f"<response> A dog, {seen.tick}." if seen.tick % 3 == 0 else "<silence>"
+
+
+def frame(number: int) -> dict[str, Any]:
+    """A request that shows one frame, taken at that second, to session ``cam``."""
+    url = "data:image/jpeg;base64," + base64.b64encode(jpeg(number, 224, 224)).decode()
+    content = [{"type": "image_url", "image_url": {"url": url}}]
+    messages = [{"role": "user", "content": content}]
+    return {"messages": messages, "frame_time_range": number, "session_id": "cam"}
 
 
 async def test_a_watched_clip(tmp_path: Path) -> None:
@@ -72,17 +84,11 @@ async def test_a_broken_picture_is_the_clients_error(tmp_path: Path) -> None:
 
 async def test_several_frames_of_one_request(tmp_path: Path) -> None:
     async with FakeEngine() as engine, Served(engine, tmp_path, decision={"gate": False}) as served:
-        first = (await served.see(0)).json()
-        content = first["interaction"]
-        assert content["frames"] == 1
-        many = {"messages": [{"role": "user", "content": []}], "frame_time_range": "1-3"}
-        one = orjson.loads((await served.see(5)).request.content)["messages"][0]["content"][0]
-        many["messages"][0]["content"] = [one, one, one]  # type: ignore[index]
-        response = await served.client.post(
-            "/v1/chat/completions", json={**many, "frame_time_range": "6-9"}, headers={"x-session-id": "cam"}
-        )
-        assert response.status_code == 200
-        assert response.json()["interaction"]["frame_index"] == 5
+        body = {**frame(0), "frame_time_range": "6-9"}
+        body["messages"][0]["content"] = [frame(n)["messages"][0]["content"][0] for n in range(3)]
+        interaction = (await served.client.post("/v1/chat/completions", json=body)).json()["interaction"]
+        assert interaction["frame_index"] == interaction["window_frames"] == 3
+        assert interaction["media_time_s"] == 8.0
 
 
 async def test_an_engine_that_dies_costs_ticks_and_no_frames(tmp_path: Path) -> None:
@@ -108,8 +114,6 @@ async def test_an_engine_that_dies_costs_ticks_and_no_frames(tmp_path: Path) -> 
 
 
 async def test_a_wedged_engine_is_told_by_its_missing_answers(tmp_path: Path) -> None:
-    from tests.fakes.engine import Fault
-
     timeouts = {"watch_s": 0.05, "ping_s": 0.05}
     async with FakeEngine() as engine, Served(engine, tmp_path, timeouts=timeouts) as served:
         engine.faults.append(Fault(hang=True, times=1000))
@@ -147,39 +151,54 @@ async def test_plain_text_passes_through(tmp_path: Path) -> None:
         assert (lost.status_code, error(lost)["code"]) == (503, "engine_unreachable")
 
 
-async def test_the_command_serves_and_drains_on_sigterm(tmp_path: Path) -> None:
-    """``vigil serve`` as a process: it says where it listens, answers, and ends in order."""
-    async with FakeEngine() as engine:
-        process = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-m",
-                "orchestrator.cli",
-                "serve",
-                "--engine",
-                engine.url,
-                "--model",
-                engine.model,
-            ),
-            *("--port", "0", "--data", str(tmp_path), "--no-decision-gate"),
-            stderr=asyncio.subprocess.PIPE,
-        )
-        assert process.stderr is not None
+@asynccontextmanager
+async def command(*flags: str) -> AsyncIterator[tuple[Process, httpx.AsyncClient]]:
+    """``vigil serve`` as a process of its own, ready to answer."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "orchestrator.cli", "serve", "--port", "0", *flags),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
         async with asyncio.timeout(60):
-            while not (found := re.search(rb"on (http://\S+)", await process.stderr.readline())):
+            while not (found := re.search(rb"on (http://\S+)", line := await process.stderr.readline())):
+                assert line, "it ended"
+            while b"startup complete" not in await process.stderr.readline():
                 pass
         async with httpx.AsyncClient(base_url=found[1].decode(), trust_env=False, timeout=30) as client:
-            await settle()
-            while True:
-                try:
-                    assert (await client.get("/health")).status_code == 200
-                    break
-                except httpx.ConnectError:
-                    await asyncio.sleep(0.05)
+            yield process, client
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_the_command_serves_and_drains_on_sigterm(tmp_path: Path) -> None:
+    """It says where it listens, answers, and ends in order."""
+    async with FakeEngine() as engine:
+        flags = ("--engine", engine.url, "--model", engine.model, "--data", str(tmp_path))
+        async with command(*flags, "--no-decision-gate") as (process, client):
             body = {"messages": [{"role": "user", "content": "what?"}], "session_id": "s"}
             answered = await client.post("/v1/chat/completions", json=body)
             assert answered.json()["interaction"]["action"] == "silence"
-        process.send_signal(signal.SIGTERM)
-        _, rest = await asyncio.wait_for(process.communicate(), 30)
-        assert process.returncode == 0, rest
-        assert b"Traceback" not in rest
+            process.send_signal(signal.SIGTERM)
+            _, rest = await asyncio.wait_for(process.communicate(), 30)
+            assert process.returncode == 0, rest
+            assert b"Traceback" not in rest
+
+
+async def test_after_kill_9_the_session_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
+    """Contract: a crash loses at most the tick in flight, and the engine's cache still hits."""
+    async with FakeEngine(every_third) as engine:
+        flags = ("--engine", engine.url, "--data", str(tmp_path), "--no-decision-gate")
+        async with command(*flags) as (process, client):
+            for n in range(6):
+                before = (await client.post("/v1/chat/completions", json=frame(n))).json()
+            process.kill()
+            await process.wait()
+        sent = engine.chats[-1]
+        async with command(*flags) as (_, client):
+            after = (await client.post("/v1/chat/completions", json=frame(6))).json()
+        assert after["interaction"]["window_frames"] == before["interaction"]["window_frames"] + 1 == 7
+        cached = after["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert cached == (sent.prompt_tokens + sent.completion_tokens - 1) // 32 * 32
