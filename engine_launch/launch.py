@@ -55,10 +55,7 @@ def up(
         digest = _digest(command, {**profile.environment, **(environment or {})})
         running = supervisor.find(name)
         if running is not None:
-            if running.digest == digest and probe(running.url, running.model).liveness in (
-                Liveness.ALIVE,
-                Liveness.SLOW,
-            ):
+            if running.digest == digest and still_answers(running):
                 progress("ready", f"{name} runs already")
                 return running
             if running.digest != digest and running.alive():
@@ -94,6 +91,12 @@ def up(
             supervisor.stop(running, profile.deadlines.stop_s)
             raise
     return running
+
+
+def still_answers(running: Running) -> bool:
+    """Whether a real request is answered, or others are: a busy engine is not given up."""
+    seen = probe(running.url, running.model, deadline_s=WATCH_DEADLINE_S)
+    return seen.liveness in (Liveness.ALIVE, Liveness.SLOW)
 
 
 def down(name: str, stop_s: float = STOP_S) -> Running:

@@ -162,7 +162,11 @@ def boot_failure(running: Running, message: str) -> BootFailed:
 
 
 def stop(running: Running, deadline_s: float) -> None:
-    """End the whole group: TERM, then KILL for what is left after ``deadline_s``. Forgets its state file."""
+    """End the whole group: TERM, then KILL for what is left after ``deadline_s``. Forgets its state file.
+
+    Shared memory that a killed engine could not give back is removed: each kill would cost an image cache.
+    """
+    segments = shared_memory(members(running))
     for sign, patience_s in ((signal.SIGTERM, deadline_s), (signal.SIGKILL, 10.0)):
         left = members(running)
         for process in left:
@@ -172,6 +176,8 @@ def stop(running: Running, deadline_s: float) -> None:
                 _signal(process, signal.SIGCONT)
         if wait_until_gone(running, patience_s):
             break
+    for segment in segments:
+        segment.unlink(missing_ok=True)
     state_file(running.name).unlink(missing_ok=True)
 
 
@@ -188,6 +194,18 @@ def members(running: Running) -> list[psutil.Process]:
                 found.append(process)
         except (psutil.Error, OSError):
             continue
+    return found
+
+
+def shared_memory(processes: Sequence[psutil.Process]) -> set[Path]:
+    """Segments in ``/dev/shm`` that these processes have mapped."""
+    found: set[Path] = set()
+    for process in processes:
+        try:
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+        except OSError:
+            continue
+        found |= {Path(word) for word in maps.split() if word.startswith("/dev/shm/")}
     return found
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from engine_launch import supervisor
 from engine_launch.atomic import Progress, silent
-from engine_launch.launch import up
-from engine_launch.liveness import Liveness, probe
+from engine_launch.launch import still_answers, up
 from engine_launch.profile import base_name, load_profile
 from engine_launch.selfcheck import SelfCheck, TagSpec, self_check
 from engine_launch.supervisor import Running
@@ -72,4 +71,4 @@ def already_running(named: str) -> Running | None:
     running = supervisor.find(base_name(named))
     if running is None or (":" in named and running.profile != named):
         return None
-    return running if probe(running.url, running.model).liveness in (Liveness.ALIVE, Liveness.SLOW) else None
+    return running if still_answers(running) else None

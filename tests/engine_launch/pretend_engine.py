@@ -1,7 +1,8 @@
 """A process that looks like an engine from outside: ``python pretend_engine.py PORT [how ...]``.
 
 how: ``crash`` prints an error and ends; ``deaf`` never listens; ``mute`` listens and answers no chat;
-``broken`` answers chats with 500; ``stubborn`` ignores TERM. It has a child, as engines do.
+``broken`` answers chats with 500; ``stubborn`` ignores TERM; ``shared`` maps shared memory. It has a child,
+as engines do.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 HOW = set(sys.argv[2:])
@@ -49,6 +51,9 @@ def main() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "shared" in HOW:
+        segment = SharedMemory(create=True, size=4096)
+        assert segment.buf is not None
     print("pretending to load weights", flush=True)
     if "crash" in HOW:
         process.kill()

@@ -40,9 +40,13 @@ class RealEngine:
 
     def kill(self) -> None:
         """End it at once, as a crash would: every process, no clean-up, its state file stays."""
-        for process in supervisor.members(self._own()):
+        processes = supervisor.members(self._own())
+        segments = supervisor.shared_memory(processes)
+        for process in processes:
             process.kill()
         supervisor.wait_until_gone(self._own(), 20.0)
+        for segment in segments:  # what a reboot would clear
+            segment.unlink(missing_ok=True)
 
     def restart(self) -> None:
         """Start it again after :meth:`kill`, same address, empty caches. Blocks until it answers."""

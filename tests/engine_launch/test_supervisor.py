@@ -79,11 +79,14 @@ def test_other_settings_are_not_taken_for_the_running_one(start: Start) -> None:
         start("stubborn")
 
 
-def test_what_ignores_term_is_killed(start: Start) -> None:
-    running = start("stubborn")
+def test_what_ignores_term_is_killed_and_leaves_no_memory(start: Start) -> None:
+    running = start("stubborn", "shared")
     processes = group(running)
+    segments = supervisor.shared_memory(processes)
+    assert len(segments) == 1 and all(segment.is_file() for segment in segments)
     supervisor.stop(running, 0.3)
     assert all(map(ended, processes))
+    assert not any(segment.exists() for segment in segments), "its shared memory is given back"
 
 
 def test_a_child_that_outlives_its_leader_is_found_and_stopped(start: Start) -> None:
