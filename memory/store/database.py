@@ -159,7 +159,11 @@ def _with_driver(url: str) -> URL:
         file = Path(str(parsed.database))
         if file.is_dir():
             raise StoreError(f"{file} is a folder: give the SQLite URL a file")
-        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch(mode=0o600)  # it will hold the tenants' keys
+        except OSError as error:
+            raise StoreError(f"the database can't be made: {error}") from error
     return parsed
 
 

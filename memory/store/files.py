@@ -32,7 +32,10 @@ class FrameFiles:
         self._timeout_s = timeout_s
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="store-frames")
         self._closed = False
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"the frames folder can't be made: {error}") from error
 
     @staticmethod
     def name(tenant: str, uuid: str) -> str:
@@ -103,7 +106,7 @@ class FrameFiles:
         # Random, not a process id: orchestrators in containers share this folder and their ids.
         temporary = folder / f"{name}.{secrets.token_hex(8)}.tmp"
         try:
-            with temporary.open("xb") as file:
+            with open(temporary, "xb", opener=_private) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -136,6 +139,10 @@ def _old_files(folder: Path, older_than_ms: int) -> Iterator[Path]:
                 yield path
         except FileNotFoundError:
             continue
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -98,8 +98,9 @@ class Store:
         :param now_ms: Unix time in milliseconds
         :param cache_bytes: newest frames kept in memory too
         """
+        files = FrameFiles(data_dir / "frames")
         database = await Database.open(url)
-        return cls(database, FrameFiles(data_dir / "frames"), keeping or Keeping(), now_ms, cache_bytes)
+        return cls(database, files, keeping or Keeping(), now_ms, cache_bytes)
 
     async def close(self) -> None:
         """Write what waits and let go of everything."""

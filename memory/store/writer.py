@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, case, exists, insert, or_, select
@@ -15,6 +16,9 @@ from memory.store.database import FRAMES_LOCK, Database, Refused
 from memory.store.errors import LogConflict, SessionGone, StoreError
 from memory.store.log import DurableLog, Row
 from memory.store.schema import FACTS, FRAME_REFS, FRAMES, SESSIONS
+
+_PAUSES_S = (0.05, 0.2, 0.5, 1.0)
+"""Between tries while the database is away; the last one repeats."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,20 +72,25 @@ class GroupWriter:
 
     :param linger_s: rows nobody waits for are written after this long
     :param max_rows: facts of one transaction
+    :param patience_s: how long a transaction is tried again while the database is away; a try that broke
+        off may have been committed, so its rows are looked for before a conflict is believed
     """
 
-    def __init__(self, database: Database, *, linger_s: float = 0.25, max_rows: int = 5000) -> None:
+    def __init__(
+        self, database: Database, *, linger_s: float = 0.25, max_rows: int = 5000, patience_s: float = 15.0
+    ) -> None:
         self._database = database
         self._upsert_frame = _upsert_frame(database)
         self._upsert_ref = database.insert(FRAME_REFS).on_conflict_do_nothing()
         self._linger_s = linger_s
         self._max_rows = max_rows
+        self._patience_s = patience_s
         self._logs: dict[DurableLog, None] = {}
         self._frames: deque[FrameWrite] = deque()
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
-        self._counts = {"transactions": 0, "facts": 0, "frames": 0, "failed": 0, "largest": 0}
+        self._counts = {"transactions": 0, "facts": 0, "frames": 0, "failed": 0, "retries": 0, "largest": 0}
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run(), name="store-writer")
 
@@ -113,8 +122,8 @@ class GroupWriter:
             self._timer.cancel()
 
     def statistics(self) -> dict[str, int]:
-        """``transactions``, ``facts`` and ``frames`` written, sessions' shares ``failed``, the ``largest``
-        transaction in facts, and ``waiting`` logs and frames."""
+        """``transactions``, ``facts`` and ``frames`` written, sessions' shares ``failed``, ``retries``, the
+        ``largest`` transaction in facts, and ``waiting`` logs and frames."""
         return {**self._counts, "waiting": len(self._logs) + len(self._frames)}
 
     async def _run(self) -> None:
@@ -150,23 +159,47 @@ class GroupWriter:
         parts.extend(frames.values())
         return sorted(parts, key=lambda part: part.session)  # one order everywhere: no deadlock
 
-    async def _write(self, parts: Sequence[_Part]) -> None:
-        try:
-            await self._commit(parts)
-        except Refused:
-            if len(parts) > 1:
-                for part in parts:
-                    await self._write([part])
+    async def _write(self, parts: Sequence[_Part], uncertain: bool = False) -> None:
+        """Write ``parts``, patiently; each ends in success or failure.
+
+        :param uncertain: an earlier try broke off, so the rows may be there already
+        """
+        give_up = self._loop.time() + self._patience_s
+        pauses = iter(_PAUSES_S)
+        while True:
+            try:
+                await self._commit(parts)
+            except Refused:
+                await self._write_apart(parts, uncertain)
+            except StoreError as error:
+                pause = next(pauses, _PAUSES_S[-1])
+                if self._loop.time() + pause < give_up:
+                    uncertain = True
+                    self._counts["retries"] += 1
+                    await asyncio.sleep(pause)
+                    continue
+                self._fail(parts, error)
+            except Exception as error:
+                _log.exception("the store's writer met an error it does not know")
+                self._fail(parts, StoreError(f"the store's writer failed: {error!r}"))
             else:
-                self._fail(parts, await self._why_refused(parts[0].session))
+                for part in parts:
+                    part.succeed()
+            return
+
+    async def _write_apart(self, parts: Sequence[_Part], uncertain: bool) -> None:
+        if len(parts) > 1:
+            for part in parts:
+                await self._write([part], uncertain)
+            return
+        part = parts[0]
+        try:
+            if uncertain and part.facts and await self._database.read(partial(_has_row, part.facts[-1])):
+                part.succeed()
+            else:
+                self._fail(parts, await self._database.read(partial(_why_refused, part.session)))
         except StoreError as error:
             self._fail(parts, error)
-        except Exception as error:
-            _log.exception("the store's writer met an error it does not know")
-            self._fail(parts, StoreError(f"the store's writer failed: {error!r}"))
-        else:
-            for part in parts:
-                part.succeed()
 
     async def _commit(self, parts: Sequence[_Part]) -> None:
         facts = [row for part in parts for row in part.facts]
@@ -192,15 +225,17 @@ class GroupWriter:
         for part in parts:
             part.fail(error)
 
-    async def _why_refused(self, session: str) -> StoreError:
-        query = select(exists().where(SESSIONS.c.id == session, SESSIONS.c.deleted_ms.is_(None)))
-        try:
-            there = await self._database.read(lambda connection: connection.scalar(query))
-        except StoreError as error:
-            return error
-        if there:
-            return LogConflict(f"another process writes session {session}: open it again or leave it alone")
-        return SessionGone(f"session {session} was deleted")
+
+def _has_row(row: Row, connection: Connection) -> bool:
+    same = [FACTS.c[name] == value for name, value in row.items()]
+    return bool(connection.scalar(select(exists().where(*same))))
+
+
+def _why_refused(session: str, connection: Connection) -> StoreError:
+    there = exists().where(SESSIONS.c.id == session, SESSIONS.c.deleted_ms.is_(None))
+    if connection.scalar(select(there)):
+        return LogConflict(f"another process writes session {session}: open it again or leave it alone")
+    return SessionGone(f"session {session} was deleted")
 
 
 def _frame_row(frame: FrameWrite) -> dict[str, Any]:

@@ -120,6 +120,7 @@ async def test_large_backlogs_go_in_several_transactions(url: str, clock: Clock,
         "facts": 50,
         "frames": 0,
         "failed": 0,
+        "retries": 0,
         "largest": 10,
         "waiting": 0,
     }

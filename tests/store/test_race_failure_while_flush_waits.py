@@ -19,6 +19,7 @@ async def test_every_waiter_learns_of_the_failure(store: Store, monkeypatch: pyt
     await session.log.flush()
     with monkeypatch.context() as patch:
         held = HeldWrites(store, patch)
+        patch.setattr(store._writer, "_patience_s", 0)
         session.log.append("lost", {})
         early = asyncio.create_task(session.log.flush())
         await held.waiting.wait()
