@@ -89,7 +89,7 @@ def test_hostile_text_stays_text():
     got = page(
         rows,
         thumbs,
-        options={"queries": [{"at_s": 0.0, "text": EVIL}], "persona": EVIL, "notes": [EVIL], "pace": EVIL},
+        options={"queries": [{"at_s": 0.0, "text": EVIL}], "persona": EVIL, "pace": EVIL},
         source={"name": EVIL, "width": EVIL, "height": EVIL},
         engine={"model": EVIL, "url": EVIL, "version": EVIL},
         error={"code": EVIL, "message": EVIL},
