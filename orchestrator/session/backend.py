@@ -258,7 +258,7 @@ class TickDone:
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """A background question changed state: started, merged, completed, failed, cancelled, dropped."""
+    """A background question changed state: started, merged, completed, failed, cancelled."""
 
     fence: Fence
     delegation_id: str

@@ -127,6 +127,7 @@ class ReplayBackend:
         )
         self._delegations = Delegations(
             solver,
+            pack,
             self._journal,
             frames,
             clock,
@@ -203,7 +204,7 @@ class ReplayBackend:
     async def open(self, config: SessionConfig) -> None:
         self._check(config)
         if self._history:
-            self._restore()
+            await self._restore()
         else:
             persona, language = self._voice(config)
             opened = MemoryOpened(
@@ -290,20 +291,19 @@ class ReplayBackend:
             await self._closed.wait()
             return
         self._closing = True
-        cancelled: list[tuple[str, str]] = []
+        cancelled: list[Delegation] = []
         try:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            cancelled = await self._delegations.close()
+            cancelled = await self._delegations.cancel(self._loop.fence)
             if self._opened:
+                self._delegations.write_off(cancelled)
                 await self._journal.flush()
         except StoreError:
             _log.exception("the end of a session's log could not be written")
         finally:
-            fence = self._loop.fence
-            ended = (Delegation(fence, d, "cancelled", question) for d, question in cancelled)
-            await self._stream.end(Closed(reason), *ended)
+            await self._stream.end(Closed(reason), *cancelled)
             self._closed.set()
 
     async def outputs(self) -> AsyncIterator[BackendOutput]:
@@ -345,17 +345,18 @@ class ReplayBackend:
         self._loop.auto = self._options.auto if config.auto_response is None else config.auto_response
         self._loop.seed = config.seed
 
-    def _restore(self) -> None:
+    async def _restore(self) -> None:
         """Continue the log: what was in flight when it ended has failed and leaves no scar."""
         self._journal.restore(self._history)
         for fact in self._history:
             if isinstance(fact, FrameSeen):
                 self._intake.restored(fact.frame_id)
-        self._history = ()
         tick = self._journal.memory.in_flight
         if tick is not None:
             now_ms = self._journal.memory.now_ms
             self._journal.write(TickFailed(tick=tick, media_time_ms=now_ms, code="restarted"))
+        await self._delegations.restored(self._loop.fence, self._history)
+        self._history = ()
 
     def _require_open(self) -> None:
         if self._closing or not self._opened:

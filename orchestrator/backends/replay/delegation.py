@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from memory.facts import DelegationBegun, DelegationDone, FrameSeen
+from bridges.solver import SolverAsk, SolverError, SolverFrame
+from memory.facts import AnyFact, DelegationBegun, DelegationDone, FrameSeen
+from memory.render import frame_caption, solver_prompt
 from memory.store.base import FrameStore
 from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.repeats import folded
 from orchestrator.session.backend import Clock, Delegation, Ids
 from orchestrator.session.fence import Fence
+from prompts.pack import Pack
 
-
-@dataclass(frozen=True, slots=True)
-class SolverFrame:
-    """A recent frame: when it was taken, and its encoded bytes."""
-
-    media_time_ms: int
-    data: bytes
+_log = logging.getLogger(__name__)
 
 
 class Solver(Protocol):
-    """Answers one question with text. Any exception is told to the model and the client as a failure."""
+    """Answers one question with text, or raises.
 
-    async def solve(self, question: str, note: str, frames: Sequence[SolverFrame], qa: str) -> str: ...
+    The code of a ``SolverError`` is told to the model and the client; any other exception is
+    ``solver_failed`` to them. What it says goes to the log alone: it may hold addresses and keys.
+    """
+
+    async def solve(self, ask: SolverAsk) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Delegations:
     def __init__(
         self,
         solver: Solver | None,
+        pack: Pack,
         journal: Journal,
         frames: FrameStore,
         clock: Clock,
@@ -61,6 +64,7 @@ class Delegations:
         recent: int,
     ) -> None:
         self._solver = solver
+        self._pack = pack
         self._journal = journal
         self._frames = frames
         self._clock = clock
@@ -71,22 +75,66 @@ class Delegations:
         self._timeout_s = timeout_s
         self._recent: deque[FrameSeen] = deque(maxlen=recent)
         self._flights: dict[str, _Flight] = {}  # by folded question
+        self._refusal: str | None = None  # last one told to the model, until a question was taken
 
     def saw(self, frame: FrameSeen) -> None:
         self._recent.append(frame)
 
-    async def ask(self, fence: Fence, question: str, note: str) -> None:
-        """Take a question: it is started, merged with one in flight, or dropped; the client is told."""
+    async def ask(self, fence: Fence, question: str, note: str) -> Delegation:
+        """Take a question: it is started, merged with one in flight, or refused. Returns what was told."""
+        told = self._take(fence, question, note)
+        await self._tell(told)
+        return told
+
+    def _take(self, fence: Fence, question: str, note: str) -> Delegation:
         key = folded(question)
         if (known := self._flights.get(key)) is not None:
-            await self._tell(Delegation(fence, known.delegation_id, "merged", question))
-            return
+            return Delegation(fence, known.delegation_id, "merged", question)
         delegation_id = self._ids("dlg")
         solver = self._solver
         if solver is None or len(self._flights) >= self._cap:
             error = "no_solver" if solver is None else "too_many_delegations"
-            await self._tell(Delegation(fence, delegation_id, "dropped", question, error=error))
-            return
+            if error != self._refusal:  # the model is told once, not at every tick
+                self._refusal = error
+                self._begun(delegation_id, question)
+                self._done(delegation_id, question, "", error)
+            return Delegation(fence, delegation_id, "failed", question, error=error)
+        self._refusal = None
+        self._begun(delegation_id, question)
+        work = self._run(solver, fence, delegation_id, question, note)
+        task = asyncio.create_task(work, name=f"delegation {delegation_id}")
+        self._flights[key] = _Flight(delegation_id, question, task)
+        return Delegation(fence, delegation_id, "started", question)
+
+    async def _run(self, solver: Solver, fence: Fence, delegation_id: str, question: str, note: str) -> None:
+        text, error = "", None
+        work = asyncio.ensure_future(solver.solve(self._question(question, note)))
+        alarm = asyncio.ensure_future(self._clock.sleep(self._timeout_s))
+        try:
+            await asyncio.wait({work, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                text = work.result().strip()
+                error = None if text else "solver_empty_answer"
+            else:
+                error = "solver_timeout"
+        except SolverError as problem:
+            error = problem.code
+        except Exception:  # a solver is foreign code: whatever it raises ends its question alone
+            _log.exception("a solver failed")
+            error = "solver_failed"
+        finally:
+            alarm.cancel()
+            work.cancel()
+            await asyncio.gather(work, alarm, return_exceptions=True)
+        self._flights.pop(folded(question), None)
+        self._done(delegation_id, question, text, error)
+        self._news()
+        if error is None:
+            await self._tell(Delegation(fence, delegation_id, "completed", question, text=text))
+        else:
+            await self._tell(Delegation(fence, delegation_id, "failed", question, error=error))
+
+    def _begun(self, delegation_id: str, question: str) -> None:
         self._journal.write(
             DelegationBegun(
                 delegation_id=delegation_id,
@@ -95,38 +143,8 @@ class Delegations:
                 tick=self._journal.last_tick,
             )
         )
-        task = asyncio.create_task(
-            self._run(solver, fence, delegation_id, question, note), name=f"delegation {delegation_id}"
-        )
-        self._flights[key] = _Flight(delegation_id, question, task)
-        await self._tell(Delegation(fence, delegation_id, "started", question))
 
-    async def _run(
-        self,
-        solver: Solver,
-        fence: Fence,
-        delegation_id: str,
-        question: str,
-        note: str,
-    ) -> None:
-        text, error = "", None
-        qa = "\n".join(self._journal.memory.qa)
-        work = asyncio.ensure_future(solver.solve(question, note, self._solver_frames(), qa))
-        alarm = asyncio.ensure_future(self._clock.sleep(self._timeout_s))
-        try:
-            await asyncio.wait({work, alarm}, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                text = work.result().strip()
-                error = None if text else "empty_answer"
-            else:
-                error = "timeout"
-        except Exception as problem:  # a solver is foreign code: whatever it raises ends its question alone
-            error = f"{type(problem).__name__}: {problem}"[:200]
-        finally:
-            alarm.cancel()
-            work.cancel()
-            await asyncio.gather(work, alarm, return_exceptions=True)
-        self._flights.pop(folded(question), None)
+    def _done(self, delegation_id: str, question: str, text: str, error: str | None) -> None:
         self._journal.write(
             DelegationDone(
                 delegation_id=delegation_id,
@@ -136,29 +154,53 @@ class Delegations:
                 media_time_ms=self._journal.memory.now_ms,
             )
         )
-        self._news()
-        if error is None:
-            await self._tell(Delegation(fence, delegation_id, "completed", question, text=text))
-        else:
-            await self._tell(Delegation(fence, delegation_id, "failed", question, error=error))
 
-    def _solver_frames(self) -> list[SolverFrame]:
+    def _question(self, question: str, note: str) -> SolverAsk:
+        memory = self._journal.memory
+        prompt = solver_prompt(
+            self._pack,
+            memory.language,
+            question=question,
+            note=note,
+            qa=memory.qa,
+            target=memory.budget.delegation_answer_tokens,
+        )
         frames = []
         for seen in self._recent:
             try:
-                frames.append(SolverFrame(seen.media_time_ms, self._frames.get(seen.uuid)))
+                data = self._frames.get(seen.uuid)
             except KeyError:  # deleted or expired meanwhile
                 continue
-        return frames
+            frames.append(SolverFrame(frame_caption(self._pack, memory.language, seen.media_time_ms), data))
+        return SolverAsk(prompt.system, prompt.text, tuple(frames))
 
-    async def close(self) -> list[tuple[str, str]]:
-        """Cancel what is in flight and wait for it; returns (id, question) of what was cancelled."""
-        flights = list(self._flights.values())
-        for flight in flights:
+    async def restored(self, fence: Fence, history: Sequence[AnyFact]) -> None:
+        """Questions that were in flight when the log ended have failed."""
+        open_: dict[str, str] = {}
+        for fact in history:
+            match fact:
+                case DelegationBegun():
+                    open_[fact.delegation_id] = fact.question
+                case DelegationDone():
+                    open_.pop(fact.delegation_id, None)
+                case _:
+                    pass
+        for delegation_id, question in open_.items():
+            self._done(delegation_id, question, "", "restarted")
+            await self._tell(Delegation(fence, delegation_id, "failed", question, error="restarted"))
+
+    async def cancel(self, fence: Fence) -> list[Delegation]:
+        """End what is in flight and wait for it; returns what is to be told."""
+        flights, self._flights = self._flights, {}
+        for flight in flights.values():
             flight.task.cancel()
-        await asyncio.gather(*(flight.task for flight in flights), return_exceptions=True)
-        self._flights.clear()
-        return [(flight.delegation_id, flight.question) for flight in flights]
+        await asyncio.gather(*(flight.task for flight in flights.values()), return_exceptions=True)
+        return [Delegation(fence, f.delegation_id, "cancelled", f.question) for f in flights.values()]
+
+    def write_off(self, cancelled: Sequence[Delegation]) -> None:
+        """Log that these have no answer: a session that is opened again shows it to its model."""
+        for told in cancelled:
+            self._done(told.delegation_id, told.question, "", told.status)
 
     def statistics(self) -> dict[str, int]:
         return {"in_flight": len(self._flights), "cap": self._cap}

@@ -77,6 +77,7 @@ class TickLoop:
         self._refusals = 0
         self._stopped = False
         self._news_at = 0.0
+        self._calm_until = 0.0
         self._appending = 0
         self.fence = Fence()
         self.auto = True
@@ -171,7 +172,7 @@ class TickLoop:
         if not waiting and not self._retrying:
             if self._appending:
                 return None
-            return max(0.0, self._news_at + GRACE_S - now)
+            return max(0.0, self._news_at + GRACE_S - now, self._calm_until - now)
         newest = max((f.media_time_ms for f in waiting), default=0)
         at_once = want.urgent or self._retrying or any(f.lossless for f in waiting)
         return self._pace.wait_s(now, newest, at_once=at_once)
@@ -240,6 +241,10 @@ class TickLoop:
     async def _after(self, ended: Ended) -> None:
         flight = ended.flight
         if ended.verdict is not None:
+            if ended.verdict.action is Action.DELEGATE:
+                # An answer within that time rides the next frame. A model that asks again whenever it is
+                # answered so goes at its own pace, not at its solver's.
+                self._calm_until = flight.started_at + 2 * self._tools.pack.period_ms / 1000
             if flight.words or ended.verdict.action is not Action.SILENCE:
                 self._words = max(0, self._words - 1)
             if flight.ask is not Ask.NOBODY:

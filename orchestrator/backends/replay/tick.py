@@ -24,7 +24,16 @@ from orchestrator.backends.replay.request import EngineLimits, decision_params
 from orchestrator.backends.replay.rows import Rows
 from orchestrator.backends.replay.stream import OutputStream
 from orchestrator.backends.replay.tags import Grammar
-from orchestrator.session.backend import Action, Clock, Decision, TextDelta, TickDone, TickStarted, TurnEnd
+from orchestrator.session.backend import (
+    Action,
+    Clock,
+    Decision,
+    Delegation,
+    TextDelta,
+    TickDone,
+    TickStarted,
+    TurnEnd,
+)
 from orchestrator.session.fence import Fence
 from prompts.pack import Pack
 
@@ -85,7 +94,8 @@ class Ended:
 class TickTools:
     """What ticks need of their session. ``bias``: logit bias of the speak threshold, if one is set.
 
-    ``delegate`` hands a delegated question on, before its tick is reported as done.
+    ``delegate`` hands a delegated question on, before its tick is reported as done; the report says what
+    became of it.
     """
 
     session_id: str
@@ -100,7 +110,7 @@ class TickTools:
     engine: ChatEngine
     frames: FrameStore
     clock: Clock
-    delegate: Callable[[Fence, str, str], Awaitable[None]]
+    delegate: Callable[[Fence, str, str], Awaitable[Delegation]]
 
 
 class TickRunner:
@@ -289,7 +299,8 @@ class TickRunner:
         )
         await tools.journal.flush()
         if verdict.question is not None:
-            await tools.delegate(flight.fence, verdict.question, verdict.text)
+            told = await tools.delegate(flight.fence, verdict.question, verdict.text)
+            row = row | {"delegation": {"id": told.delegation_id, "status": told.status, "error": told.error}}
         if verdict.action is not Action.SILENCE:
             await tools.stream.put(TurnEnd(flight.fence))
         await self._done(flight, row)
