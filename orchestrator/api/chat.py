@@ -16,10 +16,17 @@ from orchestrator.api.exchange import Exchange, OnText
 from orchestrator.api.images import image_bytes
 from orchestrator.api.personas import PersonaChoice, choose_persona
 from orchestrator.runtime.actor import Session
-from orchestrator.session.backend import Action
-from orchestrator.session.commands import AppendInput, AskQuery, ClearQuery, Configure, OperationCommand
-from orchestrator.session.operations import Outcome
-from orchestrator.session.units import FrameInput, InputUnit
+from orchestrator.runtime.vocabulary import (
+    Action,
+    AppendInput,
+    AskQuery,
+    ClearQuery,
+    Configure,
+    FrameInput,
+    InputUnit,
+    OperationCommand,
+    Outcome,
+)
 from orchestrator.wire.errors import NotFound, ResourceExhausted
 
 _REPEATED = Outcome("", {"reason": "repeated_query"}, action=Action.SILENCE)

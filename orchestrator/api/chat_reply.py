@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.api.context import MemoryView
-from orchestrator.session.operations import Outcome
-
-GATED = "gated"
+from orchestrator.runtime.vocabulary import Outcome
 
 
 @dataclass(frozen=True, slots=True)

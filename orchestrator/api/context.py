@@ -14,7 +14,7 @@ from orchestrator.api.images import FetchImage
 from orchestrator.api.metrics import Metrics
 from orchestrator.api.ticks import TickStarts
 from orchestrator.runtime.registry import Registry
-from orchestrator.session.backend import Clock, Ids, SessionConfig
+from orchestrator.runtime.vocabulary import Clock, Ids, SessionConfig
 from orchestrator.wire.errors import Unauthenticated
 
 

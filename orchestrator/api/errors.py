@@ -38,14 +38,6 @@ class RequestTimeout(InvalidRequest):
     retryable = True
 
 
-class AnswerTimeout(ServerFault):
-    """No answer within the request's deadline. What was sent is kept: it rides the next tick."""
-
-    default_code = "timeout"
-    http_status = 504
-    retryable = True
-
-
 def error_response(error: VigilError, headers: Mapping[str, str] | None = None) -> JSONResponse:
     out = dict(headers or {})
     if error.retry_after_s is not None:

@@ -10,9 +10,7 @@ from orchestrator.api.chat_reply import merged
 from orchestrator.api.ticks import TickStarts, TickWatch
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.subscription import Subscription
-from orchestrator.session.commands import OperationCommand
-from orchestrator.session.events import OutputTextDelta
-from orchestrator.session.operations import Outcome
+from orchestrator.runtime.vocabulary import OperationCommand, Outcome, OutputTextDelta
 
 EVENTS = 1024
 """Events of a session that may wait for one streaming request; it reads them at once."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from orchestrator.session.backend import Clock
+from orchestrator.runtime.vocabulary import Clock
 from orchestrator.wire.errors import Conflict, InvalidRequest, ResourceExhausted
 
 T = TypeVar("T")

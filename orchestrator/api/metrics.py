@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from orchestrator.session.backend import BackendOutput, Delegation, Notice, TickDone
+from orchestrator.runtime.vocabulary import BackendOutput, Delegation, Notice, TickDone
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

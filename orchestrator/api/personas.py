@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, replace
 
-from orchestrator.session.backend import SessionConfig
+from orchestrator.runtime.vocabulary import SessionConfig
 from orchestrator.wire.errors import InvalidRequest
 
 _KNOWN_KEYS: dict[str, tuple[str, str | None]] = {

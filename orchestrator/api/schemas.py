@@ -143,6 +143,5 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     429: _refused("No capacity is free; see Retry-After."),
     500: _refused("A fault of this server."),
     502: _refused("The engine answered with an error."),
-    503: _refused("The engine can't be reached; see Retry-After."),
-    504: _refused("No answer in time."),
+    503: _refused("The engine can't be reached or gave no answer in time; see Retry-After."),
 }

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from orchestrator.session.backend import TickStarted
-from orchestrator.session.fence import Fence
+from orchestrator.runtime.vocabulary import Fence, TickStarted
 
 
 class TickWatch:
