@@ -40,6 +40,7 @@ from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.session.backend import BackendOutput, SessionConfig, TickStarted
 from orchestrator.session.limits import SessionLimits
 from orchestrator.settings import Settings
+from orchestrator.solver_setup import solver_chain
 from orchestrator.text_access import ImageAccess, TextAccess
 from orchestrator.version import vigil_version
 from prompts.pack import Pack
@@ -71,6 +72,7 @@ class Core:
         self.ticks = TickStarts()
         self.keeper = keeper
         self.chat = _chat(settings, engine)
+        self.solvers = solver_chain(settings)
         self.permits = Permits(LIVE_TICKS, BACKGROUND)
         self.gate = FrameGate(_frame_bounds(engine.pack, settings.limits.frame_bytes))
         self.watch = EngineWatch(
@@ -120,6 +122,8 @@ class Core:
         await asyncio.gather(*self._endings)
         await self.keeper.aclose()
         await self.chat.aclose()
+        if self.solvers is not None:
+            await self.solvers.aclose()
         self.gate.close()
 
     def memory_of(self, session_id: str) -> MemoryView:
@@ -171,7 +175,11 @@ class Core:
                 persona=self.settings.persona,
                 language=self.settings.language,
                 max_query_chars=self.settings.limits.query_chars,
+                delegations=self.settings.delegation.in_flight,
+                delegation_s=self.settings.delegation.deadline_s,
+                solver_frames=self.settings.delegation.frames,
             ),
+            solver=self.solvers,
             history=kept.history,
         )
         observed = Observed(backend, on_output, on_closed)
@@ -192,6 +200,7 @@ class Core:
         readers: list[Any] = [reader for statistics in sessions for reader in statistics["subscriptions"]]  # type: ignore[attr-defined]
         engine = self.watch.state()
         permits = self.permits.statistics()
+        solvers = self.solvers.statistics() if self.solvers else {}
         return {
             "sessions": {state: float(registry[state]) for state in ("open", "opening", "closing")},
             "sessions_limit": float(registry["max_sessions"]),
@@ -204,6 +213,8 @@ class Core:
             "frames_waiting": float(
                 sum(b.statistics()["frames"]["waiting"] for b, _ in self._backends.values())
             ),
+            "solver_in_flight": {name: float(s["in_flight"]) for name, s in solvers.items()},
+            "solver_waiting": {name: float(s["waiting"]) for name, s in solvers.items()},
             "permits_waiting": {kind: float(n) for kind, n in permits["waiting"].items()},
             "permits_running": {kind: float(n) for kind, n in permits["running"].items()},
             "engine_ready": float(engine.ready),

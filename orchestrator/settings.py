@@ -120,6 +120,32 @@ class Timeouts(Group):
     drain_s: float = Field(20.0, gt=0, description="time for open work to end at shutdown, in s")
 
 
+class Solver(Group):
+    """A chat endpoint that answers what the model hands over.
+
+    ``capabilities`` decide who is asked: a question that comes with frames goes to solvers that take
+    ``images`` first, then to the others; among equals the order of the settings counts. A solver that fails
+    is followed by the next.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=40)
+    url: str = Field(pattern=r"^https?://")
+    model: str = Field(min_length=1)
+    api_key: SecretStr | None = None
+    capabilities: tuple[Literal["text", "images"], ...] = ("text",)
+    deadline_s: float = Field(30.0, gt=0)
+    max_in_flight: int = Field(4, ge=1)
+    params: dict[str, Any] = {"max_tokens": 512, "temperature": 0.2}
+
+
+class Delegation(Group):
+    """Questions that the model hands to background solvers."""
+
+    in_flight: int = Field(4, ge=1, description="questions of one session in work at a time")
+    deadline_s: float = Field(60.0, gt=0, description="time for one question, all solvers together, in s")
+    frames: int = Field(8, ge=0, le=64, description="newest frames that go along with a question; 0: none")
+
+
 class Auth(Group):
     """Who may use the service. Without keys only this machine may."""
 
@@ -180,7 +206,29 @@ class Settings(BaseSettings):
     images: Images = Images()  # type: ignore[call-arg]
     decision: Decision = Decision()  # type: ignore[call-arg]
     timeouts: Timeouts = Timeouts()  # type: ignore[call-arg]
+    delegation: Delegation = Delegation()  # type: ignore[call-arg]
+    solvers: Annotated[tuple[Solver, ...], NoDecode] = Field(
+        (),
+        description="background solvers, first choice first, each as JSON: name, url, model, api_key,"
+        " capabilities (text, images), deadline_s, max_in_flight, params; none: delegation is off",
+    )
     auth: Auth = Auth()
+
+    @field_validator("solvers", mode="before")
+    @classmethod
+    def _written_as_json(cls, value: Any) -> Any:
+        """A list of tables; from the environment JSON, from flags one JSON object each."""
+        try:
+            return [json.loads(one) if isinstance(one, str) else one for one in _json_list(value)]
+        except ValueError as error:
+            raise ValueError(f"no valid JSON: {error}") from None
+
+    @field_validator("solvers")
+    @classmethod
+    def _named_apart(cls, value: tuple[Solver, ...]) -> tuple[Solver, ...]:
+        if len({solver.name for solver in value}) != len(value):
+            raise ValueError("two solvers have the same name")
+        return value
 
     @model_validator(mode="after")
     def _open_only_at_home(self) -> Self:
@@ -269,6 +317,11 @@ def _comma_list(value: Any) -> Any:
         except ValueError as error:
             raise ValueError(f"no valid JSON: {error}") from None
     return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def _json_list(value: Any) -> Any:
+    parsed = json.loads(value) if isinstance(value, str) else value
+    return [parsed] if isinstance(parsed, dict) else parsed
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -121,6 +121,50 @@ def test_lists_in_the_environment(monkeypatch: pytest.MonkeyPatch, written: str)
     assert load_settings().images.allow_hosts == ("a.example", "b.example:8080")
 
 
+class TestSolvers:
+    TABLE = "[[solvers]]\nname = 'a'\nurl = 'http://127.0.0.1:1'\nmodel = 'm'\n"
+    JSON = '{"name": "a", "url": "http://127.0.0.1:1", "model": "m"}'
+
+    def test_none_by_default(self) -> None:
+        assert load_settings().solvers == ()
+
+    def test_in_the_file(self, tmp_path: Path) -> None:
+        more = "api_key = 'k'\ncapabilities = ['text', 'images']\nparams = { max_completion_tokens = 9 }\n"
+        (solver,) = load_settings(config=write(tmp_path / "vigil.toml", self.TABLE + more)).solvers
+        assert (solver.name, solver.capabilities) == ("a", ("text", "images"))
+        assert solver.params == {"max_completion_tokens": 9}
+        assert "'k'" not in repr(solver)
+
+    @pytest.mark.parametrize("written", [JSON, f"[{JSON}]"])
+    def test_in_the_environment(self, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+        monkeypatch.setenv("VIGIL_SOLVERS", written)
+        (solver,) = load_settings().solvers
+        assert (solver.url, solver.capabilities) == ("http://127.0.0.1:1", ("text",))
+
+    def test_as_flags(self) -> None:
+        second = self.JSON.replace('"a"', '"b"')
+        assert [s.name for s in load_settings({"solvers": [self.JSON, second]}).solvers] == ["a", "b"]
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            (TABLE + TABLE, "the same name"),
+            (TABLE.replace("http://", "ftp://"), "solvers.0.url"),
+            (TABLE.replace("model = 'm'", ""), "solvers.0.model"),
+            (TABLE + "capabilities = ['search']", "solvers.0.capabilities"),
+            (TABLE + "speed = 1", "solvers.0.speed"),
+        ],
+    )
+    def test_wrong_ones(self, tmp_path: Path, text: str, words: str) -> None:
+        with pytest.raises(SettingsError, match=words):
+            load_settings(config=write(tmp_path / "vigil.toml", text))
+
+    def test_what_is_no_json(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("VIGIL_SOLVERS", "http://127.0.0.1:1")
+        with pytest.raises(SettingsError, match="no valid JSON"):
+            load_settings()
+
+
 class TestKeys:
     @pytest.mark.parametrize("written", [f"home={HASH}", f'{{"home": "{HASH}"}}'])
     def test_in_the_environment(self, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
