@@ -155,6 +155,10 @@ class Chunks:
         """A chunk that may still get its summary lies before ``end_ms``."""
         return any(c.start_ms < end_ms for c in self.closed)
 
+    def told(self, start_ms: int, end_ms: int) -> None:
+        """A long-term block now speaks for this time, its gaps included."""
+        self.lost = [span for span in self.lost if not start_ms <= span.start_ms < end_ms]
+
     def forget_before(self, ms: int) -> None:
         """Long-term memory no longer reaches back beyond ``ms``; nor do gaps."""
         self.lost = [span for span in self.lost if span.end_ms > ms]

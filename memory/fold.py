@@ -123,9 +123,7 @@ class Memory(Views):
                 wanted.append(WantDecision(urgent=bool(waiting.notes)))
         wanted += parts.chunks.wants(parts.budget.key_frames)
         wanted += parts.history.wants(
-            parts.limits.rollup_chunks,
-            parts.chunks.pending_before,
-            lambda p: parts.lines.passage(p.start_ms, p.end_ms, p.text),
+            parts.limits.rollup_chunks, parts.chunks.pending_before, parts.chunks.lost, parts.lines
         )
         warm = self._warm()
         return (*wanted, warm) if warm else tuple(wanted)
@@ -277,7 +275,8 @@ class Memory(Views):
         text = clip(fact.text, parts.budget.summary_tokens, parts.meter.text_scale)
         if not text:
             parts.history.rollup_failed(fact.chunks, parts.history.attempt)
-        elif parts.history.rollup(fact.chunks, text):
+        elif block := parts.history.rollup(fact.chunks, text):
+            parts.chunks.told(block.start_ms, block.end_ms)
             parts.trim_history()
 
     def _rollup_failed(self, fact: f.RollupFailed) -> None:
@@ -354,18 +353,21 @@ class Memory(Views):
         self.parts.shrink(max_images=fact.max_images)
 
     def _item_deleted(self, fact: f.ItemDeleted) -> None:
+        """What the window shows, or a tick in flight, can only go with a rebuild; the rest just goes."""
         parts = self.parts
         if fact.frame_id is not None:
             turns = parts.window.turns if parts.window else []
             shown = any(w.ref.frame_id == fact.frame_id for turn in turns for w in turn.frames)
-            parts.deleted.rebuild |= shown or parts.open.rides(fact.frame_id)
-            parts.deleted.frames.add(fact.frame_id)
+            if shown or parts.open.rides(fact.frame_id):
+                parts.deleted.frames.add(fact.frame_id)
+                parts.deleted.rebuild = True
             parts.open.forget(fact.frame_id)
             parts.chunks.delete_frame(fact.frame_id)
         if fact.query_id is not None:
             query = parts.queries.get(fact.query_id)
             riding = parts.open.flight is not None and fact.query_id in parts.open.flight.standing
-            parts.deleted.rebuild |= riding or query is None or query.shown_seq is not None
-            parts.deleted.queries.add(fact.query_id)
+            if riding or query is None or query.shown_seq is not None:
+                parts.deleted.queries.add(fact.query_id)
+                parts.deleted.rebuild = True
             parts.queries.remove(fact.query_id)
             parts.qa.remove_query(fact.query_id)

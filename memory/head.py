@@ -7,10 +7,10 @@ two heads share all bytes up to the first new line. Gap markers alone may vanish
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from memory.chunks import Span
-from memory.history import Passage
+from memory.history import Passage, timed
 from memory.lines import Lines
 from memory.plan import Head, Section
 from memory.qa import QaArchive
@@ -37,8 +37,8 @@ def sections(
     split = blocks[-1].end_ms if blocks and first_summary is None else first_summary
     early = [gap for gap in gaps if blocks and split is not None and gap.start_ms < split]
     late = [gap for gap in gaps if gap not in early]
-    long_term = _timed(lines, blocks, early)
-    recent = _timed(lines, summaries, late)
+    long_term = timed(lines, blocks, early)
+    recent = timed(lines, summaries, late)
     built: list[Section] = []
     if long_term or recent:
         built.append(Section("history", lines.history_header()))
@@ -51,12 +51,6 @@ def sections(
     if queries:
         built.append(Section("query", lines.query(*(q.text for q in queries))))
     return tuple(built)
-
-
-def _timed(lines: Lines, passages: Iterable[Passage], gaps: Iterable[Span]) -> list[str]:
-    entries = [(p.start_ms, lines.passage(p.start_ms, p.end_ms, p.text)) for p in passages]
-    entries += ((gap.start_ms, lines.gap(gap.start_ms, gap.end_ms)) for gap in gaps)
-    return [text for _, text in sorted(entries, key=lambda entry: entry[0])]
 
 
 def memory_text(head: Head) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from memory.chunks import Span
+from memory.lines import Lines
 from memory.plan import WantRollup
 
 ROLLUP_ATTEMPTS = 3  # failures after which a roll-up waits for the next summary
@@ -49,27 +51,30 @@ class History:
         return oldest
 
     def wants(
-        self, count: int, pending_before: Callable[[int], bool], render: Callable[[Passage], str]
+        self, count: int, pending_before: Callable[[int], bool], lost: Sequence[Span], lines: Lines
     ) -> list[WantRollup]:
+        """The roll-up due now. Gaps that will stay are told to it at their place."""
         oldest = self.ready(count, pending_before)
         if not oldest or self.failures >= ROLLUP_ATTEMPTS:
             return []
-        texts = tuple(render(p) for p in oldest)
+        start_ms, end_ms = oldest[0].start_ms, oldest[-1].end_ms
         chunks = tuple(p.chunk for p in oldest)
-        return [WantRollup(chunks, self.attempt, texts, oldest[0].start_ms, oldest[-1].end_ms)]
+        texts = timed(lines, oldest, [s for s in lost if start_ms <= s.start_ms < end_ms])
+        return [WantRollup(chunks, self.attempt, tuple(texts), start_ms, end_ms)]
 
-    def rollup(self, chunks: tuple[int, ...], text: str) -> bool:
-        """A block takes the place of its summaries. False, and nothing changes, when they are no longer
+    def rollup(self, chunks: tuple[int, ...], text: str) -> Passage | None:
+        """A block takes the place of its summaries. ``None``, and nothing changes, when they are no longer
         the oldest ones."""
         oldest = self.summaries[: len(chunks)]
         if not chunks or tuple(p.chunk for p in oldest) != chunks:
-            return False
+            return None
         self.summaries = self.summaries[len(chunks) :]
         first, last = oldest[0], oldest[-1]
-        self.blocks.append(Passage(last.chunk, first.start_ms, last.end_ms, first.start_seq, text))
+        block = Passage(last.chunk, first.start_ms, last.end_ms, first.start_seq, text)
+        self.blocks.append(block)
         self.revision += 1
         self.attempt, self.failures = 1, 0
-        return True
+        return block
 
     def rollup_failed(self, chunks: tuple[int, ...], attempt: int) -> None:
         """Its inputs stay."""
@@ -114,3 +119,10 @@ class History:
         """Blocks and summaries of what precedes turn ``seq``: what a head may tell."""
         blocks = [p for p in self.blocks if p.start_seq < seq]
         return blocks, [p for p in self.summaries if p.start_seq < seq]
+
+
+def timed(lines: Lines, passages: Iterable[Passage], gaps: Iterable[Span]) -> list[str]:
+    """Passages and gap markers as prompt text, in the order of their times."""
+    entries = [(p.start_ms, lines.passage(p.start_ms, p.end_ms, p.text)) for p in passages]
+    entries += ((gap.start_ms, lines.gap(gap.start_ms, gap.end_ms)) for gap in gaps)
+    return [text for _, text in sorted(entries, key=lambda entry: entry[0])]

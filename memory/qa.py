@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from memory.lines import Lines
 from memory.tokens import estimate
 
+RECENT_MAX = 256  # lines not archived yet
 KEPT_AFTER_CUT = 3, 4  # a cut leaves three quarters, so that the head is rewritten rarely
 
 
@@ -81,16 +82,17 @@ class QaArchive:
             start -= 1
             keep -= 1
             room -= self.lines[start].tokens
-        return replace(self, digest=self._digested(self.lines[:start]), lines=self.lines[start:])
+        return replace(self, lines=self.lines[start:]).without(self.lines[:start])
 
-    def _digested(self, gone: Sequence[QaLine]) -> Digest | None:
+    def without(self, gone: Sequence[QaLine]) -> QaArchive:
+        """The digest counts ``gone`` too."""
         times = [line.media_time_ms for line in gone]
+        if not times:
+            return self
         if self.digest:
             times += (self.digest.start_ms, self.digest.end_ms)
-        if not times:
-            return None
         count = len(gone) + (self.digest.count if self.digest else 0)
-        return Digest(count, min(times), max(times))
+        return replace(self, digest=Digest(count, min(times), max(times)))
 
 
 class QaHistory:
@@ -107,7 +109,12 @@ class QaHistory:
         return self.entries
 
     def add(self, line: QaLine) -> None:
+        """Questions that no tick has shown yet may be many: beyond a bound they count as left out."""
         self.recent.append(line)
+        if len(self.recent) > RECENT_MAX:
+            self.archive = self.archive.without(self.recent[:1])
+            self.frozen = self.frozen.without(self.recent[:1])
+            del self.recent[0]
 
     def before(self, seq: int, most: int, tokens: int) -> QaArchive:
         """The archive of a head whose window starts at turn ``seq``."""
