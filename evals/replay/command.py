@@ -88,6 +88,11 @@ def replay(
     ] = None,
     persona: Annotated[str | None, typer.Option(help="Persona of the prompt pack.")] = None,
     language: Annotated[str | None, typer.Option(help="Language of prompts and summaries.")] = None,
+    solver: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Chat endpoint that answers the questions the model delegates."),
+    ] = None,
+    solver_model: Annotated[str | None, typer.Option(metavar="NAME", help="Model of --solver.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the sampling.")] = None,
     threshold: Annotated[
         float | None, typer.Option(help="Speak when P(response) reaches this; between 0 and 1.")
@@ -113,6 +118,7 @@ def replay(
             "engine": engine,
             "family": family,
             "language": language,
+            "solver": solver,
             "seed": seed,
             "threshold": threshold,
         }
@@ -121,6 +127,8 @@ def replay(
                 raise typer.BadParameter("is settled by the server", param_hint=f"--{name}")
     if threshold is not None and not 0 < threshold < 1:
         raise typer.BadParameter("lies between 0 and 1, both excluded", param_hint="--threshold")
+    if (solver is None) != (solver_model is None):
+        raise typer.BadParameter("--solver and --solver-model go together", param_hint="--solver")
     options = ReplayOptions(
         source=source,
         out=out or _default_out(source),
@@ -133,6 +141,8 @@ def replay(
         family=family,
         persona=persona,
         language=language,
+        solver=solver,
+        solver_model=solver_model,
         seed=seed,
         loop=loop,
         max_ticks=max_ticks,

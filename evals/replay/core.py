@@ -18,12 +18,14 @@ from orchestrator.settings import Settings, SettingsError, load_settings
 def settings_of(options: ReplayOptions) -> Settings:
     """The settings of file and environment, with the options on top. Raises ``ReplayError``."""
     decision = {"seed": options.seed, "threshold": options.threshold}
+    solver = {"name": "solver", "url": options.solver, "model": options.solver_model}
     flags: dict[str, Any] = {
         "engine": options.engine,
         "model": options.model,
         "family": options.family,
         "persona": options.persona,
         "language": options.language,
+        "solvers": [solver] if options.solver else None,
         "decision": {name: value for name, value in decision.items() if value is not None} or None,
     }
     try:

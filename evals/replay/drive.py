@@ -64,5 +64,8 @@ class Drive(Protocol):
         ``lossless``: the source waits for us, so the frame must not be thinned away.
         """
 
+    async def settle(self) -> None:
+        """The source is over: wait for the answers of delegated questions, and for the tick they ride."""
+
     async def close(self) -> None:
         """End the session and what ``prepare`` started; all ticks have been told to the sink. Idempotent."""

@@ -129,6 +129,9 @@ class HttpDrive:
                 await self._until_ready()
         self._query = None
 
+    async def settle(self) -> None:
+        """The route answers requests alone: it tells nothing of a question's answer."""
+
     async def close(self) -> None:
         if self._sink is not None and not self._http.is_closed:
             # A server that can't be told forgets idle sessions by itself.

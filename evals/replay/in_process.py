@@ -49,6 +49,8 @@ class InProcessDrive:
         self._told = asyncio.Condition()
         self._last_tick = -1
         self._decided = 0
+        self._questions: set[str] = set()
+        """Delegated and not answered, by id."""
         self._over = False
         self._fault: ReplayError | None = None
         self._operations = 0
@@ -97,6 +99,17 @@ class InProcessDrive:
             at_s = frame.media_time_ms / 1000
             message = f"the frame at {at_s:g} s was not decided on within {PATIENCE_S:g} s"
             raise ReplayError(Exit.ENGINE_UNREACHABLE, "engine_lost", message) from None
+
+    async def settle(self) -> None:
+        waited = frozenset(self._questions)
+        if not waited:
+            return
+        # A pause too long for any of them ends the wait, not the run.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.delegation.deadline_s):
+                await self._until(lambda: not waited & self._questions)
+                before = self._last_tick
+                await self._until(lambda: self._last_tick > before)
 
     async def close(self) -> None:
         core, self._core = self._core, None
@@ -148,8 +161,14 @@ class InProcessDrive:
                 self._decided += error_code is None
             case NoticeEvent(code=code, message=message):
                 self._sink.notice(code, message)
-            case DelegationEvent(status="completed" | "failed" as status, question=question):
-                self._sink.notice(f"delegation_{status}", f"{question}: {event.text or event.error or ''}")
+            case DelegationEvent(status="started", delegation_id=delegation_id):
+                self._questions.add(delegation_id)
+            case DelegationEvent(error="no_solver"):
+                pass  # delegation is off: the question is in its tick's row
+            case DelegationEvent(status="completed" | "failed" | "cancelled" as status, question=question):
+                self._questions.discard(event.delegation_id)
+                said = event.text or event.error
+                self._sink.notice(f"delegation_{status}", f"{question}: {said}" if said else question)
             case ErrorEvent(error=error):
                 self._fault = _ended(error)
                 self._sink.notice(error.code, error.message)

@@ -75,6 +75,7 @@ class ReplayOptions:
     :param queries: in the order in which they are asked
     :param engine: URL or name of a launch profile; ``server``: URL of a running ``vigil serve`` instead
     :param loop: how often the source is played, media time running on
+    :param solver: URL of a chat endpoint that answers delegated questions; ``solver_model``: its model
     :param max_ticks: stop after this many decisions
     :param threshold: speak when P(response) reaches it, between 0 and 1
     """
@@ -90,6 +91,8 @@ class ReplayOptions:
     family: str | None = None
     persona: str | None = None
     language: str | None = None
+    solver: str | None = None
+    solver_model: str | None = None
     seed: int | None = None
     loop: int = 1
     max_ticks: int | None = None
@@ -102,6 +105,7 @@ class ReplayOptions:
             "pace": self.pace.value,
             "persona": self.persona,
             "language": self.language,
+            "solver_model": self.solver_model,
             "seed": self.seed,
             "loop": self.loop,
             "max_ticks": self.max_ticks,

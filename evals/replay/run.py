@@ -94,7 +94,8 @@ async def replay(
                 sent += 1
                 await drive.show(frame, lossless=not source.live)
                 if options.max_ticks is not None and folder.ticks >= options.max_ticks:
-                    return
+                    break
+        await drive.settle()
 
     watching = asyncio.create_task(watch())
     stopping = asyncio.create_task(ending.stop.wait())

@@ -110,5 +110,8 @@ class ScriptedDrive:
                 self._sink.delta(piece + " ")
         self._sink.tick(record)
 
+    async def settle(self) -> None:
+        self.seen.append(("settle", None))
+
     async def close(self) -> None:
         self.closed += 1

@@ -61,14 +61,16 @@ def test_queries_in_all_their_forms(asked):
 
 def test_options_reach_the_run(asked):
     engine = ("--engine", "http://e", "--model", "m", "--family", "joyvl")
+    solver = ("--solver", "http://s", "--solver-model", "small")
     voice = ("--persona", "silent", "--language", "zh", "--seed", "7", "--threshold", "0.4")
     got = invoke(
-        "a.mp4", *engine, *voice, "--pace", "fast", "--loop", "3", "--max-ticks", "9", "--out", "x"
+        "a.mp4", *engine, *solver, *voice, "--pace", "fast", "--loop", "3", "--max-ticks", "9", "--out", "x"
     )  # fmt: skip
     assert got.exit_code == 0, got.output
     one = asked[0]
     assert (one.source, one.pace.value) == ("a.mp4", "fast")
     assert (one.engine, one.model, one.family) == ("http://e", "m", "joyvl")
+    assert (one.solver, one.solver_model) == ("http://s", "small")
     assert (one.persona, one.language, one.seed, one.loop, one.max_ticks) == ("silent", "zh", 7, 3, 9)
     assert (one.threshold, one.out) == (0.4, Path("x"))
 
@@ -95,6 +97,9 @@ def test_a_folder_is_named_after_the_source(asked):
         (["a.mp4", "--server", "localhost:8070"], "http://host:port"),
         (["a.mp4", "--server", "http://s", "--engine", "http://e"], "--engine"),
         (["a.mp4", "--server", "http://s", "--threshold", "0.5"], "--threshold"),
+        (["a.mp4", "--server", "http://s", "--solver", "http://x", "--solver-model", "m"], "--solver"),
+        (["a.mp4", "--solver", "http://x"], "--solver-model"),
+        (["a.mp4", "--solver-model", "m"], "--solver"),
         (["a.mp4", "--nonsense"], "--nonsense"),
         (["a.mp4", "b.mp4"], "b.mp4"),
     ],

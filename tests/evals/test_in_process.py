@@ -24,6 +24,7 @@ from orchestrator.runtime.clock import SystemClock
 from tests.engine_launch.real_engine import RealEngine
 from tests.evals.drives import ListSource
 from tests.fakes.engine import FakeEngine, Seen
+from tests.fakes.solver import FakeSolver
 
 NUMBER = (int, float)
 TYPES: dict[str, tuple[type, ...]] = {
@@ -177,6 +178,36 @@ async def test_what_cannot_start_says_why(tmp_path, options, exit_code, says):
             await Run(engine, tmp_path / "out", ListSource([0]), **options).go()
     assert caught.value.exit_code is exit_code
     assert not (tmp_path / "out").exists()
+
+
+async def test_a_question_is_answered_by_the_solver_even_at_the_end_of_a_file(tmp_path):
+    """The last frame's question: the run waits for its answer and for the tick that shows it to the model."""
+
+    def delegating(seen: Seen) -> str:
+        return "</response> Wait </delegation> What is it?" if seen.tick == 3 else "</silence>"
+
+    async with FakeEngine(delegating) as engine, FakeSolver(["A heron."]) as solver:
+        solver.hold()
+        options = {"solver": solver.url, "solver_model": solver.model}
+        running = asyncio.create_task(
+            Run(engine, tmp_path, ListSource([0, 1000, 2000, 3000]), **options).go()
+        )
+        await solver.until(lambda: len(solver.asked) == 1)
+        solver.let_go()
+        run = await running
+        assert "What is it?" in solver.asked[0].text
+        assert solver.asked[0].images == []
+        assert "A heron." in str(engine.chats[-1].messages[-1])
+    assert run.summary["warnings"] == ["delegation_completed: What is it?: A heron."]
+    assert "A heron." in run.printed.getvalue()
+    assert run.rows[-1]["frames"] == 0
+
+
+async def test_a_run_without_a_solver_says_nothing_of_its_questions(tmp_path):
+    async with FakeEngine(["</response> Wait </delegation> What is it?"]) as engine:
+        run = await Run(engine, tmp_path, ListSource([0, 1000])).go()
+    assert run.summary["warnings"] == []
+    assert run.rows[0]["question"] == "What is it?"
 
 
 class Watched(ListSource):
