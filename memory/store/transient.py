@@ -70,6 +70,11 @@ class TransientLog:
         self._seq = 0
         self._listeners = Listeners()
 
+    @property
+    def seq(self) -> int:
+        """The newest entry; 0 for an empty log."""
+        return self._seq
+
     def append(self, kind: str, data: Mapping[str, Any]) -> int:
         """Add a fact and return its ``seq``. ``data`` must be JSON; a copy is kept, as a disk would."""
         entry = Entry(self._seq + 1, self._now_ms(), kind, orjson.loads(orjson.dumps(data)))

@@ -29,7 +29,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/vigil.db"
     server: PrivatePostgres = request.getfixturevalue("postgres")
-    return server.new_database()
+    return server.empty_database()
 
 
 @dataclass

@@ -142,7 +142,7 @@ async def test_a_closed_database_refuses(url: str) -> None:
 
 
 async def test_the_store_works_again_after_the_server_restarts(postgres: PrivatePostgres) -> None:
-    database = await Database.open(postgres.new_database())
+    database = await Database.open(postgres.empty_database())
     postgres.stop()
     with pytest.raises(StoreError):
         await database.read(count)

@@ -68,7 +68,7 @@ async def test_a_conflict_after_an_outage_is_still_a_conflict(
 async def test_a_restart_of_the_server_costs_time_only(
     postgres: PrivatePostgres, tmp_path: Path, clock: Clock
 ) -> None:
-    store = await Store.open(postgres.new_database(), tmp_path, now_ms=clock)
+    store = await Store.open(postgres.empty_database(), tmp_path, now_ms=clock)
     session = await new_session(store)
     session.log.append("before", {})
     await session.log.flush()

@@ -98,6 +98,7 @@ async def test_snapshots_replace_each_other_and_never_outrun_the_log(stores: Sto
     for number in (1, 2):
         seq = session.log.append("k", {})
         await session.save_snapshot("memory", seq, {"state": number})
+        assert session.log.statistics()["durable"] == seq
     store = await stores.reopen(store)
     session = await store.session("s1")
     snapshot = await session.snapshot("memory")

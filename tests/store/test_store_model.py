@@ -259,4 +259,4 @@ def test_the_store_agrees_with_a_dict_on_sqlite() -> None:
 
 
 def test_the_store_agrees_with_a_dict_on_postgresql(postgres: Any) -> None:
-    check(lambda folder: postgres.new_database(), examples=10)
+    check(lambda folder: postgres.empty_database(), examples=10)

@@ -66,6 +66,7 @@ async def test_log_is_bounded_and_says_what_it_dropped() -> None:
     for i in range(5):
         log.append("k", {"i": i})
     assert [e.seq for e in await log.read()] == [3, 4, 5]
+    assert log.seq == 5
     assert log.statistics() == {"seq": 5, "entries": 3, "dropped": 2, "listeners": 0}
 
 
