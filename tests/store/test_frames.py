@@ -39,6 +39,9 @@ async def test_the_same_frame_at_the_same_time_is_one_file(stores: Stores, store
     sessions = [await new_session(store, f"s{i}") for i in range(4)]
     await asyncio.gather(*(session.frames.put("f", b"jpeg") for session in sessions for _ in range(3)))
     assert [path.read_bytes() for path in files_of(stores.folder)] == [b"jpeg"]
+    before = files_of(stores.folder)[0].stat()
+    await sessions[0].frames.put("f", b"jpeg")
+    assert files_of(stores.folder)[0].stat().st_ino == before.st_ino, "it was written again"
 
 
 async def test_identities_are_never_paths(tmp_path: Path) -> None:
