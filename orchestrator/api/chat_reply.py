@@ -116,7 +116,7 @@ def interaction(alias: str, session_id: str, outcome: Outcome, memory: MemoryVie
         "spoke": bool(outcome.text),
         "text": outcome.text,
         "delegated_question": outcome.question,
-        "delegation": {"question": outcome.question, "status": "requested"} if outcome.question else None,
+        "delegation": _delegation(outcome),
         "chunk_index": record.get("chunk"),
         "frame_index": memory.frames,
         "inference_skipped": record.get("prompt_tokens") is None,
@@ -146,6 +146,12 @@ def harness(model: str, outcome: Outcome, memory: MemoryView, timing: Timing) ->
         "summarizer_timing": None,
         "memory": _memory(memory),
     }
+
+
+def _delegation(outcome: Outcome) -> dict[str, Any] | None:
+    """What had become of the question when its tick ended: started, merged with one in work, or failed."""
+    told = outcome.record.get("delegation")
+    return {"question": outcome.question, **told} if told else None
 
 
 def _memory(memory: MemoryView) -> dict[str, Any]:

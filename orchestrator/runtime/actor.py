@@ -89,7 +89,10 @@ class Session:
         self._facts = parts.log
         self._clock = clock
         self._limits = limits
-        self._calls = BackendCalls(parts.backend, clock, limits.deadlines, self._on_carried, self._fault)
+        self._read_out = asyncio.Event()
+        self._calls = BackendCalls(
+            parts.backend, clock, limits.deadlines, self._read_out.wait, self._on_carried, self._fault
+        )
         self._mailbox: deque[tuple[AnyCommand, bool]] = deque()
         self._changed = asyncio.Event()
         self._subscriptions: set[Subscription] = set()
@@ -274,14 +277,17 @@ class Session:
             self._changed.set()
 
     async def _pump(self) -> None:
-        async for output in self._backend.outputs():
-            while self._calls.depth >= self._limits.lane and self._core.state.is_open:
-                self._changed.clear()
-                await self._changed.wait()
-            self.last_activity = self._clock.now()
-            self._feed(output)
-            if isinstance(output, Closed):
-                return
+        try:
+            async for output in self._backend.outputs():
+                while self._calls.depth >= self._limits.lane and self._core.state.is_open:
+                    self._changed.clear()
+                    await self._changed.wait()
+                self.last_activity = self._clock.now()
+                self._feed(output)
+                if isinstance(output, Closed):
+                    return
+        finally:
+            self._read_out.set()
         if self._core.state.is_open:
             raise ServerFault("the backend's outputs ended while the session was open")
 

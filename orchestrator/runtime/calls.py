@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,7 @@ async def bounded(work: Coroutine[Any, Any, Any], *guards: Coroutine[Any, Any, A
 class BackendCalls:
     """The lane of one session. ``queue`` never blocks; ``idle`` says that everything was carried out.
 
+    :param read_out: awaited after a close: what the backend said last is told before the session ends
     :param on_carried: told the result of each call; runs in the lane's task
     :param on_fault: told what a call raised that is no ``VigilError``, after ``on_carried``
     """
@@ -72,12 +73,14 @@ class BackendCalls:
         backend: SessionBackend,
         clock: Clock,
         deadlines: CallDeadlines,
+        read_out: Callable[[], Awaitable[object]],
         on_carried: Callable[[Carried], None],
         on_fault: Callable[[Exception], None],
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._deadlines = deadlines
+        self._read_out = read_out
         self._on_carried = on_carried
         self._on_fault = on_fault
         self._queue: deque[AnyBackendEffect] = deque()
@@ -171,3 +174,4 @@ class BackendCalls:
                 await self._backend.cancel(cancelled, next_fence)
             case BackendClose(reason=reason):
                 await self._backend.close(reason)
+                await self._read_out()

@@ -171,8 +171,8 @@ class SessionCore:
             self._carried(item)
         elif isinstance(item, AnyCommand):
             self._command(item)
-        elif self.state.is_open:
-            self._output(item)
+        elif self.state.is_open or (self.state is State.CLOSING and isinstance(item, Delegation)):
+            self._output(item)  # a background question that ends with the session is told as cancelled
         return tuple(self._effects)
 
     def interrupts(self, command: AnyCommand) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from orchestrator.session.backend import Action, Decision, TextDelta, TickStarted
+from orchestrator.session.backend import Action, Decision, Delegation, TextDelta, TickStarted
 from orchestrator.session.commands import AppendInput, Close
 from orchestrator.session.fence import Fence
 from orchestrator.wire.errors import Conflict
@@ -70,3 +70,15 @@ async def test_a_close_that_hangs_tells_the_client_and_keeps_the_slot(rig: Rig) 
     rig.backend.free("close")
     assert await rig.session.release()
     assert rig.session.released
+
+
+async def test_what_the_backend_says_last_is_told_before_the_end(rig: Rig) -> None:
+    events = rig.session.events()
+    rig.backend.hold("close")
+    closing = asyncio.create_task(rig.session.close("client_close"))
+    await settle()
+    rig.backend.emit(*(Delegation(Fence(), f"dlg{n}", "cancelled", "why?") for n in range(5)))
+    rig.backend.free("close")
+    await closing
+    types = [event.type async for event in events]
+    assert types[-6:] == [*["vigil.delegation"] * 5, "session.closed"]
