@@ -8,11 +8,11 @@ without reading the question; see :class:`SolverChain`.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bridges.chat_endpoint import split_url, text_of
 from bridges.circuit import Clock
 from bridges.engine import (
     Deadlines,
@@ -27,9 +27,7 @@ from bridges.text_engine import TextEngine
 ANSWER_CHARS = 8000
 """A longer answer is cut there: it is data of a stranger, kept in memory and sent on."""
 
-_CHAT_ROUTE = "/chat/completions"
 _CONNECT_S = 5.0
-_THOUGHTS = re.compile(r"^.*</think>", re.DOTALL)
 
 _log = logging.getLogger(__name__)
 
@@ -73,8 +71,7 @@ class SolverAsk:
 class ChatSolver:
     """One OpenAI-compatible chat endpoint. Shared by all sessions.
 
-    :param url: root of the endpoint (with or without ``/v1``), or its whole chat route, which then ends in
-        ``/chat/completions``
+    :param url: see ``chat_endpoint.split_url``
     :param images: it takes pictures
     :param deadline_s: of one answer, waiting for a free place included
     :param max_in_flight: requests at a time; as many again may wait, any further one is refused
@@ -101,7 +98,7 @@ class ChatSolver:
         self._places = max_in_flight
         self._in_work = 0
         self._counts = {"answered": 0, "failed": 0, "cancelled": 0}
-        root, path = _split(url)
+        root, path = split_url(url)
         self._chat = TextEngine(
             root,
             path=path,
@@ -196,20 +193,11 @@ class SolverChain:
             await solver.aclose()
 
 
-def _split(url: str) -> tuple[str, str]:
-    """Root and chat route of an endpoint; a route that is named whole need not be below ``/v1``."""
-    root = url.rstrip("/").removesuffix(_CHAT_ROUTE)
-    named_whole = root != url.rstrip("/") and not root.endswith("/v1")
-    return root, _CHAT_ROUTE if named_whole else f"/v1{_CHAT_ROUTE}"
-
-
 def _answer(reply: Mapping[str, Any]) -> str:
-    """The text of a chat completion, without thoughts that a server left in it."""
     try:
-        content = reply["choices"][0]["message"]["content"]
-    except (LookupError, TypeError):
-        raise SolverError("solver_failed", "the reply is no chat completion") from None
-    text = _THOUGHTS.sub("", content).strip() if isinstance(content, str) else ""
+        text = text_of(reply)
+    except ValueError as wrong:
+        raise SolverError("solver_failed", str(wrong)) from None
     if not text:
         raise SolverError("solver_empty_answer", "the reply has no text")
     return text if len(text) <= ANSWER_CHARS else text[: ANSWER_CHARS - 1] + "…"

@@ -41,6 +41,7 @@ from orchestrator.session.backend import BackendOutput, SessionConfig, TickStart
 from orchestrator.session.limits import SessionLimits
 from orchestrator.settings import Settings
 from orchestrator.solver_setup import solver_chain
+from orchestrator.summarizer_setup import summarizer_of
 from orchestrator.text_access import ImageAccess, TextAccess
 from orchestrator.version import vigil_version
 from prompts.pack import Pack
@@ -73,6 +74,7 @@ class Core:
         self.keeper = keeper
         self.chat = _chat(settings, engine)
         self.solvers = solver_chain(settings)
+        self.summarizer = summarizer_of(settings)
         self.permits = Permits(LIVE_TICKS, BACKGROUND)
         self.gate = FrameGate(_frame_bounds(engine.pack, settings.limits.frame_bytes))
         self.watch = EngineWatch(
@@ -124,6 +126,8 @@ class Core:
         await self.chat.aclose()
         if self.solvers is not None:
             await self.solvers.aclose()
+        if self.summarizer is not None:
+            await self.summarizer.aclose()
         self.gate.close()
 
     def memory_of(self, session_id: str) -> MemoryView:
@@ -180,6 +184,7 @@ class Core:
                 solver_frames=self.settings.delegation.frames,
             ),
             solver=self.solvers,
+            summarizer=self.summarizer,
             history=kept.history,
         )
         observed = Observed(backend, on_output, on_closed)

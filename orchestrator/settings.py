@@ -146,6 +146,44 @@ class Delegation(Group):
     frames: int = Field(8, ge=0, le=64, description="newest frames that go along with a question; 0: none")
 
 
+class Summarizer(Group):
+    """Another engine that writes summaries and long-term blocks.
+
+    Without a URL the engine of the sessions does, at low priority. It also does what this one can't: pictures
+    where ``images`` is off, and every text that came to nothing here twice.
+    """
+
+    url: str | None = Field(
+        None, pattern=r"^https?://", description="chat endpoint that writes summaries; default: the engine"
+    )
+    model: str | None = Field(None, description="its served model name")
+    api_key: SecretStr | None = Field(None, description="key sent to it, if it wants one")
+    images: bool = Field(
+        True, description="it takes pictures; if not, it only merges summaries into long-term blocks"
+    )
+    deadline_s: float = Field(60.0, gt=0, description="time for one text, in s")
+    max_in_flight: int = Field(2, ge=1, description="texts of all sessions in work at a time")
+    params: Annotated[dict[str, Any], NoDecode] = Field(
+        default_factory=dict, description="sent with each request as they are, as JSON"
+    )
+
+    @field_validator("params", mode="before")
+    @classmethod
+    def _json(cls, value: Any) -> Any:
+        """A table; from the environment and from flags JSON."""
+        given = value[0] if isinstance(value, list) and len(value) == 1 else value
+        try:
+            return json.loads(given) if isinstance(given, str) else given
+        except ValueError as error:
+            raise ValueError(f"no valid JSON: {error}") from None
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.url and not self.model:
+            raise ValueError("a summarizer needs the name of its model")
+        return self
+
+
 class Auth(Group):
     """Who may use the service. Without keys only this machine may."""
 
@@ -212,6 +250,7 @@ class Settings(BaseSettings):
         description="background solvers, first choice first, each as JSON: name, url, model, api_key,"
         " capabilities (text, images), deadline_s, max_in_flight, params; none: delegation is off",
     )
+    summarizer: Summarizer = Summarizer()  # type: ignore[call-arg]
     auth: Auth = Auth()
 
     @field_validator("solvers", mode="before")

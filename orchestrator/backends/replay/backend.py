@@ -28,7 +28,7 @@ from memory.render import RENDERER
 from memory.store.base import FrameStore
 from memory.store.errors import StoreError
 from memory.views import Views
-from orchestrator.backends.replay.background import Background, BackgroundTools
+from orchestrator.backends.replay.background import Background, BackgroundTools, Summarizer
 from orchestrator.backends.replay.conversation import Conversation
 from orchestrator.backends.replay.decide import DecisionPolicy, threshold_bias
 from orchestrator.backends.replay.delegation import Delegations, Solver
@@ -71,7 +71,7 @@ class ReplayBackend:
 
     :param check: decodes and bounds a frame; raises ``bridges.frames.FrameError``
     :param history: facts that the session's log already holds, when it is resumed
-    :param summarizer: writes summaries; the engine itself when ``None``
+    :param summarizer: writes summaries and long-term blocks; without one the engine itself does
     :param suspect_lane: shared by all sessions of an engine: frames that may have killed it are shown to it
         one at a time
     :param stopped_by_us: True while our own launcher has stopped the engine
@@ -91,7 +91,7 @@ class ReplayBackend:
         options: ReplayOptions,
         *,
         solver: Solver | None = None,
-        summarizer: ChatEngine | None = None,
+        summarizer: Summarizer | None = None,
         history: Sequence[AnyFact] = (),
         suspect_lane: asyncio.Lock | None = None,
         stopped_by_us: Callable[[], bool] = lambda: False,
@@ -162,7 +162,7 @@ class ReplayBackend:
                 grammar=grammar,
                 limits=options.engine,
                 engine=engine,
-                summarizer=summarizer or engine,
+                summarizer=summarizer,
                 images=frames.get,
                 permits=permits,
                 clock=clock,

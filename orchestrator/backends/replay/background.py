@@ -2,15 +2,19 @@
 
 Two lanes, one want at a time in each, so that a slow summary never holds up the prewarm of a handover.
 Both rest while the engine is lost: no attempt is spent on an engine that is known to be away.
+
+Texts are written by the engine itself at low priority, or by a summarizer of their own. What that one can't
+do (it rests, it takes no pictures, two attempts came to nothing) the engine does after all: a summarizer
+that fails costs the engine some work, never the session its memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from bridges.engine import (
     ChatEngine,
@@ -40,16 +44,41 @@ TRIES = 3
 CHARS_PER_TOKEN = 6  # generous for any script: a longer text did not keep to its length
 
 
+class Written(Protocol):
+    @property
+    def text(self) -> str: ...
+    @property
+    def finish_reason(self) -> str: ...
+
+
+class Summarizer(Protocol):
+    """Another engine that writes texts. ``images``: it takes pictures; ``ready``: it may be asked now."""
+
+    @property
+    def images(self) -> bool: ...
+    @property
+    def ready(self) -> bool: ...
+
+    async def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        sampling: Mapping[str, Any],
+        max_tokens: int,
+        images: ImageBytes,
+    ) -> Written:
+        """One text, inside a deadline of its own. Raises ``EngineError``."""
+
+
 @dataclass(frozen=True, slots=True)
 class BackgroundTools:
-    """What background work needs of its session. ``summarizer`` may be the engine itself."""
+    """What background work needs of its session. Without a ``summarizer`` the engine writes all texts."""
 
     session_id: str
     pack: Pack
     grammar: Grammar
     limits: EngineLimits
     engine: ChatEngine
-    summarizer: ChatEngine
+    summarizer: Summarizer | None
     images: ImageBytes
     permits: TickPermits
     clock: Clock
@@ -80,7 +109,7 @@ class Background:
         last: Want | None = None
         while True:
             wake.clear()
-            want = None if self._tools.health.lost else pick()
+            want = pick()
             if want is None:
                 await wake.wait()
                 continue
@@ -92,6 +121,8 @@ class Background:
     # --- prewarm --------------------------------------------------------------------------------------
 
     def _next_prewarm(self) -> WantPrewarm | None:
+        if self._tools.health.lost:
+            return None
         return next((w for w in self._tools.journal.memory.wants() if isinstance(w, WantPrewarm)), None)
 
     async def _prewarm(self, want: WantPrewarm) -> None:
@@ -111,8 +142,15 @@ class Background:
     # --- summaries and roll-ups ---------------------------------------------------------------------------
 
     def _next_text(self) -> WantSummary | WantRollup | None:
-        wants = self._tools.journal.memory.wants()
-        return next((w for w in wants if isinstance(w, WantSummary | WantRollup)), None)
+        texts = (w for w in self._tools.journal.memory.wants() if isinstance(w, WantSummary | WantRollup))
+        return next((w for w in texts if self._helper(w) or not self._tools.health.lost), None)
+
+    def _helper(self, want: WantSummary | WantRollup) -> Summarizer | None:
+        """The summarizer, if this text is for it; else the engine itself writes."""
+        helper = self._tools.summarizer
+        if helper is None or want.attempt >= TRIES or not helper.ready:
+            return None
+        return helper if helper.images or isinstance(want, WantRollup) else None
 
     async def _text(self, want: WantSummary | WantRollup) -> None:
         tools = self._tools
@@ -128,7 +166,7 @@ class Background:
             messages = rollup_messages(want, pack, memory.language, query=query, target=target)
             sampling = pack.rollup
         try:
-            text, fault = await self._written(messages, sampling, last_try=want.attempt >= TRIES)
+            text, fault = await self._written(want, messages, sampling)
         except EngineUnreachable:
             return
         if isinstance(want, WantSummary):
@@ -137,20 +175,36 @@ class Background:
             self._rollup_ended(want, text, fault)
 
     async def _written(
-        self, messages: list[Message], sampling: Sampling, *, last_try: bool
+        self, want: WantSummary | WantRollup, messages: list[Message], sampling: Sampling
+    ) -> tuple[str, str | None]:
+        """A text and what is wrong with it; raises ``EngineUnreachable`` for the engine alone."""
+        tools = self._tools
+        await tools.journal.flush()  # a frame is durable before it is sent
+        if helper := self._helper(want):
+            # Takes no permit, needing nothing of the engine. One that is away costs an attempt.
+            try:
+                written = await helper.write(messages, sampling.params, sampling.max_tokens, tools.images)
+            except EngineError as problem:
+                return "", problem.code.replace("engine", "summarizer", 1)
+            text, finish_reason = written.text, written.finish_reason
+        else:
+            params = summary_params(sampling, tools.limits)
+            request = ChatRequest(messages, params, SUMMARY, tools.session_id)
+            try:
+                text, finished = await self._ask(tools.engine, "summary", request)
+            except EngineUnreachable:
+                raise
+            except EngineError as problem:
+                return "", problem.code
+            finish_reason = finished.finish_reason
+        return self._checked(text, finish_reason, sampling, last_try=want.attempt >= TRIES)
+
+    def _checked(
+        self, text: str, finish_reason: str, sampling: Sampling, *, last_try: bool
     ) -> tuple[str, str | None]:
         """A text and what is wrong with it. At the last try a text that is only too long is cut."""
-        tools = self._tools
-        params = summary_params(sampling, tools.limits)
-        request = ChatRequest(messages, params, SUMMARY, tools.session_id)
-        try:
-            text, finished = await self._ask(tools.summarizer, "summary", request)
-        except EngineUnreachable:
-            raise
-        except EngineError as problem:
-            return "", problem.code
         most = sampling.max_tokens * CHARS_PER_TOKEN
-        fault = summary_fault(tools.grammar, text, finished.finish_reason, most)
+        fault = summary_fault(self._tools.grammar, text, finish_reason, most)
         if fault == "too_long" and last_try and (cut := shortened(text, most)):
             return cut, None
         return text.strip(), fault

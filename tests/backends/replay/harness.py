@@ -22,6 +22,7 @@ from memory.facts import AnyFact, parse_fact
 from memory.plan import Limits
 from memory.store.transient import TransientFrames
 from orchestrator.backends.replay.backend import ReplayBackend
+from orchestrator.backends.replay.background import Summarizer
 from orchestrator.backends.replay.decide import DecideOptions
 from orchestrator.backends.replay.delegation import Solver
 from orchestrator.backends.replay.intake import FrameCheck
@@ -244,6 +245,7 @@ class Session:
     window: Limits = field(default_factory=Limits)
     config: SessionConfig = CONFIG
     solver: Solver | None = None
+    summarizer: Summarizer | None = None
     history: Sequence[AnyFact] = ()
     frames: TransientFrames = field(default_factory=TransientFrames)
     stopped_by_us: Callable[[], bool] = lambda: False
@@ -270,7 +272,7 @@ class Session:
                 tenant_key=b"key", engine=self.engine_limits, window=self.window, decide=self.decide,
                 outputs=self.outputs_size,
             ),
-            solver=self.solver, history=self.history, suspect_lane=self.lane,
+            solver=self.solver, summarizer=self.summarizer, history=self.history, suspect_lane=self.lane,
             stopped_by_us=lambda: self.stopped_by_us(),
         )  # fmt: skip
 
