@@ -68,7 +68,11 @@ def make_app(tags_for_family: TagsForFamily, console: Console | None = None) -> 
             running = launch.up(wanted, name=name, host=host, port=port, progress=progress)
             progress("checking", "real requests")
             checked = self_check(
-                running.url, model=running.model, tags=tags_for_family(running.family), launched=running
+                running.url,
+                model=running.model,
+                tags=tags_for_family(running.family) if running.family else None,
+                launched=running,
+                words_only=running.family is None,
             )
         show(out, running.url, checked)
         out.print(f"{running.profile} serves [bold]{running.model}[/] at {running.url} (pid {running.pid})")
@@ -96,6 +100,7 @@ def make_app(tags_for_family: TagsForFamily, console: Console | None = None) -> 
                 tags=tags_for_family(known) if known else None,
                 launched=running,
                 api_key=api_key,
+                words_only=running is not None and running.family is None,
             )
         show(out, url, checked)
         raise typer.Exit(code_of(checked))

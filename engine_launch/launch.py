@@ -19,6 +19,7 @@ from engine_launch.paths import cache_dir, run_dir
 from engine_launch.profile import ImageCache, Profile
 from engine_launch.standin.checkpoint import Recipe, build_checkpoint
 from engine_launch.supervisor import Running
+from engine_launch.textmodel.checkpoint import build_text_model
 from engine_launch.venv import EngineVenv, engine_venv
 
 MIB = 1024 * 1024
@@ -129,16 +130,16 @@ def watch(running: Running, *, every_s: float = WATCH_EVERY_S, deadline_s: float
 
 
 def warm_up(running: Running, deadline_s: float, progress: Progress = silent) -> None:
-    """Two real requests, text and image: the first of each kind is slow, or shows a broken engine.
+    """Real requests, text and (for a model that watches) image: the first of each kind is slow, or shows a
+    broken engine.
 
     An engine that takes no images passes (the self-check says so); one that does not answer does not.
     """
+    text, image = {"type": "text", "text": "."}, image_part(1, 224)
+    requests = [("text", [text]), ("an image", [image, text])]
     until = time.monotonic() + deadline_s
     with EngineHttp(running.url) as engine:
-        for what, content in (
-            ("text", [{"type": "text", "text": "."}]),
-            ("an image", [image_part(1, 224), {"type": "text", "text": "."}]),
-        ):
+        for what, content in requests if running.family else requests[:1]:
             progress("warming up", f"a first request with {what}")
             left = max(1.0, until - time.monotonic())
             try:
@@ -170,6 +171,8 @@ def _model(
 ) -> str:
     if profile.model.builder == "standin":
         return str(build_checkpoint(venv.python, env, recipe, progress))
+    if profile.model.builder == "smollm2":
+        return str(build_text_model(venv, env, progress))
     if profile.model.path is None:
         raise CheckpointError(f"{profile.title} needs {profile.model.ask}", "Name it with --model FOLDER.")
     looks_local = profile.model.path.startswith((".", "/", "~"))
@@ -179,11 +182,13 @@ def _model(
     return str(path.resolve()) if looks_local else profile.model.path
 
 
-def _image_cache(wanted: ImageCache, progress: Progress) -> tuple[str, int]:
+def _image_cache(wanted: ImageCache | None, progress: Progress) -> tuple[str, int]:
     """Kind and MiB of the image cache on this machine. Too little shared memory kills an engine in mid-run.
 
     Judged by the size of ``/dev/shm``, not by what is free, so that a second start comes to the same answer.
     """
+    if wanted is None:
+        return "none", 0
     if wanted.kind == "lru":
         return wanted.kind, wanted.mib
     room = shutil.disk_usage(SHM).total // MIB if SHM.is_dir() else 0
@@ -201,6 +206,7 @@ def _image_cache(wanted: ImageCache, progress: Progress) -> tuple[str, int]:
 def _command(
     venv: EngineVenv, profile: Profile, model: str, host: str, port: int, cache: str, mib: int
 ) -> list[str]:
+    images = ["--mm-processor-cache-type", cache, "--mm-processor-cache-gb", f"{mib / 1024:g}"]
     return [
         str(venv.python),
         # not `vllm serve`: that command looks for a distribution called vllm, and the CPU one isn't
@@ -208,8 +214,7 @@ def _command(
         *("--model", model),
         *("--served-model-name", profile.model.served_name),
         *("--host", host, "--port", str(port)),
-        *("--mm-processor-cache-type", cache),
-        *("--mm-processor-cache-gb", f"{mib / 1024:g}"),
+        *(images if profile.image_cache else []),
         *profile.arguments(venv.version),
     ]
 

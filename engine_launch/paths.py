@@ -19,7 +19,10 @@ def cache_dir() -> Path:
 
 
 def requirements_file(kind: str) -> Path:
-    """Pinned requirements of an engine kind (``cpu`` or ``gpu``). Raises ``FileNotFoundError``."""
+    """Pinned requirements of an engine kind (``cpu`` or ``gpu``), or of ``text-model``.
+
+    Raises ``FileNotFoundError``.
+    """
     path = PACKAGE.parent / "requirements" / f"engine-{kind}.txt"
     if not path.is_file():
         raise FileNotFoundError(

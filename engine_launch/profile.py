@@ -30,13 +30,14 @@ class ModelSource(_Table):
     """Which weights are served, and under which name clients ask for them.
 
     :param path: a folder or a Hugging Face id
-    :param builder: ``standin``: built on first use instead
+    :param builder: built on first use instead: ``standin``, a tiny model that watches; ``smollm2``, a small
+        language model with real weights
     :param ask: what to name with ``--model`` where no public id can be given
     """
 
     served_name: str
     path: str | None = None
-    builder: Literal["standin"] | None = None
+    builder: Literal["standin", "smollm2"] | None = None
     ask: str | None = None
 
     @model_validator(mode="after")
@@ -84,7 +85,8 @@ class Profile(_Table):
     """One way to start one engine.
 
     :param name: the file's name; ``variant`` the part of it in use
-    :param family: the prompt pack that fits the model
+    :param family: the prompt pack that fits the model; without one it sees nothing and answers in words: a
+        solver of delegated questions, a summarizer
     :param engine: ``cpu`` or ``gpu``: which pinned requirements the engine's environment is made of
     :param flags: of ``vllm serve``, without dashes: true and false become ``--x`` and ``--no-x``, tables JSON
     :param min_gpu_gib: memory of the GPU this needs; a bare file name picks the largest variant that fits
@@ -93,16 +95,22 @@ class Profile(_Table):
     name: str
     variant: str | None = None
     summary: str
-    family: str
+    family: str | None = None
     engine: Literal["cpu", "gpu"]
     port: int = Field(gt=0, lt=65536)
     min_gpu_gib: float | None = None
     model: ModelSource
-    image_cache: ImageCache
+    image_cache: ImageCache | None = None
     deadlines: Deadlines
     environment: dict[str, str] = Field(default_factory=dict)
     flags: dict[str, Flag] = Field(default_factory=dict)
     flags_since: tuple[FlagsSince, ...] = ()
+
+    @model_validator(mode="after")
+    def _eyes_or_none(self) -> Profile:
+        if (self.family is None) != (self.image_cache is None):
+            raise ValueError("family and image_cache go together: a model that watches needs both")
+        return self
 
     @property
     def title(self) -> str:

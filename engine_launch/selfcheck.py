@@ -91,6 +91,7 @@ def self_check(
     launched: Running | None = None,
     api_key: str | None = None,
     deadline_s: float = 60.0,
+    words_only: bool = False,
 ) -> SelfCheck:
     """Check the engine at ``url`` with real requests.
 
@@ -98,6 +99,7 @@ def self_check(
     :param tags: marks whose tokens are to be learned
     :param launched: how we started it, if we did: image cache and scheduling can't be asked for
     :param deadline_s: of each request
+    :param words_only: it is to answer in words, not to watch: nothing is asked of it about images
     """
     with EngineHttp(url, api_key=api_key, deadline_s=deadline_s) as engine:
         run = _Run(engine, launched, EngineFacts(model=model or ""))
@@ -105,6 +107,9 @@ def self_check(
             if not _answers(run, model):
                 return SelfCheck(None, tuple(run.checks))
             _limits(run)
+            if words_only:
+                return SelfCheck(run.facts, tuple(run.checks))
+            _images(run)
             _image_cache(run)
             if run.facts.max_images >= LEAST_IMAGES:
                 _reuse(run)
@@ -175,7 +180,17 @@ def _limits(run: _Run) -> None:
         run.note("context", Status.OK, f"{facts.context_tokens} tokens")
     else:
         run.note("context", Status.FAIL, "the engine doesn't tell its context length", "Serve it with vLLM.")
-    images = learn.image_limit(run.engine, facts.model, run.nonce)
+    block, kv = learn.block_and_kv_tokens(learn.cache_labels(run.engine.metrics()))
+    run.facts = replace(facts, block_tokens=block, kv_tokens=kv)
+    if block:
+        run.note("KV cache", Status.OK, f"{kv or 'unknown'} tokens in blocks of {block}")
+    else:
+        run.note("KV cache", Status.WARN, "size unknown: no /metrics of vLLM", "Let this host read /metrics.")
+
+
+def _images(run: _Run) -> None:
+    images = learn.image_limit(run.engine, run.facts.model, run.nonce)
+    run.facts = replace(run.facts, max_images=images)
     if images >= LEAST_IMAGES:
         run.note("images", Status.OK, f"{images} in one prompt")
     elif images:
@@ -187,12 +202,6 @@ def _limits(run: _Run) -> None:
         )
     else:
         run.note("images", Status.FAIL, "the model takes no images", "Serve a vision model.")
-    block, kv = learn.block_and_kv_tokens(learn.cache_labels(run.engine.metrics()))
-    run.facts = replace(facts, max_images=images, block_tokens=block, kv_tokens=kv)
-    if block:
-        run.note("KV cache", Status.OK, f"{kv or 'unknown'} tokens in blocks of {block}")
-    else:
-        run.note("KV cache", Status.WARN, "size unknown: no /metrics of vLLM", "Let this host read /metrics.")
 
 
 def _image_cache(run: _Run) -> None:

@@ -37,12 +37,13 @@ class Running:
     :param name: instance name, by which it is found again; ``profile``: the profile's title
     :param started: the process's own start time; with ``pid`` it identifies the group leader
     :param digest: of everything the engine was started with: an equal one may be reused
-    :param image_cache: ``shm`` or ``lru``, as started
+    :param family: None: a model of words alone
+    :param image_cache: ``shm`` or ``lru``, as started; ``none`` for a model of words
     """
 
     name: str
     profile: str
-    family: str
+    family: str | None
     pid: int
     started: float
     url: str

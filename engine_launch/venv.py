@@ -87,6 +87,32 @@ def engine_venv(kind: str, progress: Progress = silent) -> EngineVenv:
     return EngineVenv(folder / "bin" / "python", facts["version"], facts["shim"])
 
 
+def packages_beside(venv: EngineVenv, name: str, progress: Progress = silent) -> Path:
+    """A folder of packages for the engine's interpreter, to be put on its ``PYTHONPATH`` by who needs them.
+
+    :param name: of the pinned requirements; they are installed without what they depend on, which the
+        engine's own environment has
+    Raises :class:`VenvError`.
+    """
+    requirements = requirements_file(name)
+    pins = f"{requirements.read_text()}\n{venv.python}"
+    digest = hashlib.sha256(pins.encode()).hexdigest()[:12]
+    stage = "installing packages beside the engine's environment"
+
+    def build(folder: Path) -> None:
+        log = cache_dir() / "engines" / f"{name}-{digest}.log"
+        log.unlink(missing_ok=True)
+
+        def tell(detail: str) -> None:
+            progress(stage, detail)
+
+        command = [*_find_uv(log, tell), "pip", "install", "--no-deps", "--python", str(venv.python)]
+        env = _uv_environment(os.environ)
+        _logged([*command, "--target", str(folder), "-r", str(requirements)], env, log, tell)
+
+    return build_once(cache_dir() / "engines" / f"{name}-{digest}", build, progress, stage)
+
+
 def _build(
     folder: Path, requirements: Path, wanted: tuple[int, ...], kind: str, log: Path, tell: _Tell
 ) -> None:

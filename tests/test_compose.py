@@ -71,7 +71,7 @@ def test_shared_memory_holds_the_image_cache() -> None:
         size = int(spec["shm_size"].removesuffix("gb")) * 1024
         for variant in variants:
             profile = load_profile(spec["command"][3] + (f":{variant}" if variant else ""))
-            assert profile.image_cache.mib < size
+            assert profile.image_cache is not None and profile.image_cache.mib < size
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "engine_launch/Dockerfile"])

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engine_launch.atomic import Progress, build_once, silent
-from engine_launch.errors import CheckpointError
+from engine_launch.builder import run_builder
 from engine_launch.paths import PACKAGE, cache_dir
 from engine_launch.standin.program import NEVER, compile_script, pieces_by_line
 from engine_launch.standin.script import ROLLUP_CUE, SUMMARY_CUE, Script, default_script
 
 BUILDER = PACKAGE / "standin" / "build.py"
-BUILD_DEADLINE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +70,7 @@ def build_checkpoint(
         program_file = folder / "program.json"
         program_file.write_text(program)
         command = [str(python), str(BUILDER), str(program_file), str(folder)]
-        try:
-            done = subprocess.run(
-                command, env=dict(env), capture_output=True, text=True, timeout=BUILD_DEADLINE_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise CheckpointError(
-                f"the stand-in model was not built within {BUILD_DEADLINE_S:.0f} s"
-            ) from None
-        if done.returncode:
-            raise CheckpointError("the stand-in model could not be built", done.stderr.strip()[-2000:])
+        run_builder("the stand-in model", command, env)
 
     return build_once(
         cache_dir() / "models" / f"standin-{digest}", build, progress, "building the stand-in model"

@@ -11,9 +11,11 @@ from engine_launch import profile as profiles
 from engine_launch.errors import ProfileError
 from engine_launch.profile import base_name, load_profile, profile_names
 
+WATCHING = [name for name in profile_names() if load_profile(name).family]
 
-@pytest.mark.parametrize("name", profile_names())
-def test_every_shipped_profile_serves_replay(name: str) -> None:
+
+@pytest.mark.parametrize("name", WATCHING)
+def test_every_shipped_profile_of_a_watching_model_serves_replay(name: str) -> None:
     profile = load_profile(name)
     arguments = profile.arguments("0.32.0")
     for flag in (
@@ -25,10 +27,16 @@ def test_every_shipped_profile_serves_replay(name: str) -> None:
     ):
         assert flag in arguments, flag
     assert profile.priority
-    assert profile.image_cache.kind == "shm"
+    assert profile.image_cache is not None and profile.image_cache.kind == "shm"
     limit = json.loads(arguments[arguments.index("--limit-mm-per-prompt") + 1])
     assert limit["image"] >= 108, "a chunk of 100 frames and its overlap fit"
     assert not any("://" in value for value in profile.environment.values())
+
+
+def test_a_model_of_words_has_neither_family_nor_image_cache() -> None:
+    profile = load_profile("text-cpu")
+    assert (profile.family, profile.image_cache, profile.model.builder) == (None, None, "smollm2")
+    assert profile.port != load_profile("standin-cpu").port, "both run at a time"
 
 
 def test_joyvl_has_a_variant_for_each_size_of_card() -> None:
@@ -117,6 +125,7 @@ def test_flags_of_newer_engines_are_left_out_for_older_ones(tmp_path: Path) -> N
         (GOOD.replace('"lru"', '"disk"'), "image_cache.kind"),
         (GOOD.replace("mib = 512", ""), "image_cache.mib"),
         (GOOD.replace('family = "joyvl"\n', ""), "family"),
+        (GOOD.replace('[image_cache]\nkind = "lru"\nmib = 512\n', ""), "image_cache go together"),
         (GOOD + "colour = 3\n", "deadlines.colour"),
         (GOOD.replace('path = "/models/mine"\n', ""), "give one of path, builder and ask"),
         (GOOD + '[[flags_since]]\nversion = "new"\nflags = {}\n', "not a version"),

