@@ -1,7 +1,7 @@
 """Fixtures that every room may use: the real engine, booted once per run.
 
 ``VIGIL_TEST_ENGINE_URL`` names an engine that runs already, in place of the one that would be booted for
-``engine``.
+``engine``; ``VIGIL_TEST_WORDS_URL`` one in place of ``words_engine``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from tests.engine_launch import real_engine
 from tests.engine_launch.real_engine import RealEngine
 
-ENGINE_TEST_TIMEOUT_S = 900
+ENGINE_TEST_TIMEOUT_S = 1200
 """Of a test with an engine, its boot included (the first also builds the engine's environment)."""
 
 
@@ -45,6 +45,15 @@ def engine() -> RealEngine:
         return real_engine.at_url(url)
     real_engine.stop_orphans()
     return real_engine.boot("main")
+
+
+@pytest.fixture(scope="session")
+def words_engine() -> str:
+    """URL of a small real language model on stock vLLM, served as ``smollm2``: it answers in words.
+
+    Takes about 3.6 GB beside ``engine``.
+    """
+    return os.environ.get("VIGIL_TEST_WORDS_URL") or real_engine.boot_words().url
 
 
 @pytest.fixture(scope="session")
