@@ -13,6 +13,7 @@ from dataclasses import asdict
 from memory.audit import PrefixAudit
 from memory.facts import (
     AnyFact,
+    EngineLost,
     FrameSeen,
     HeadFrozen,
     MemoryOpened,
@@ -89,6 +90,9 @@ class Driver:
 
     def note(self, fact: AnyFact) -> None:
         """Log and apply, through the log's own form."""
+        if isinstance(fact, EngineLost):
+            self.cache.forget()
+            self.started.clear()  # what was warm is cold, and may be wanted again
         if isinstance(fact, WindowSwitched):
             self.switches.append(fact)
         if isinstance(fact, HeadFrozen):

@@ -28,7 +28,7 @@ class PrefixCache:
         prompt = size // 4
         cached = min(prompt - 1, best // 4) // self._block * self._block
         self.prefilled += prompt - cached
-        pieces += [(c, 1) for c in generated]
+        pieces.append((generated, len(generated)))
         self._held = [*self._held, pieces][-self._keep :]
         return prompt, cached
 
@@ -65,8 +65,9 @@ class PrefixCache:
         if not turns:
             yield from self._chars(glue)
         if plan.generate:
-            yield from self._chars("A" * MARKS + (plan.continue_with or ""))
+            yield "A" * MARKS, MARKS
 
     @staticmethod
     def _chars(text: str) -> Iterator[tuple[str, int]]:
-        return ((char, 1) for char in text)
+        """A text in pieces of one length, so that a common beginning counts."""
+        return ((text[i : i + 16], len(text[i : i + 16])) for i in range(0, len(text), 16))

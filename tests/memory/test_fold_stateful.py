@@ -261,8 +261,6 @@ class Session(RuleBasedStateMachine):
 
     @rule()
     def engine_lost(self):
-        self.driver.cache.forget()
-        self.driver.started.clear()  # what was warm is cold again
         self.driver.apply(EngineLost(reason="gone"))
         self.driver.apply(EngineRecovered())
 

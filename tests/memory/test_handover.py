@@ -1,0 +1,88 @@
+"""Prewarming in steps, and when a switch is due."""
+
+from __future__ import annotations
+
+from memory.handover import CHASES, FAILURES, PATIENCE, STEP_TOKENS, Draft, Handover, prewarm
+from memory.plan import Head, Section
+from tests.memory.test_window import turn
+
+HEAD = Head(3, "system", (Section("summaries", "text"),))
+
+
+def handover(pieces: int = 0) -> Handover:
+    draft = Draft(HEAD, 100, 0, 0, 0, 0, "chunk", 0)
+    return Handover(
+        draft, [Head(3, "system", (Section("summaries", "t" * n),)) for n in range(1, pieces + 1)]
+    )
+
+
+def turns(count: int, tokens: int = 300) -> list:
+    return [turn(seq, tokens=tokens) for seq in range(count)]
+
+
+def carry_out(ready: Handover, all_turns: list) -> list[int]:
+    steps = []
+    while want := ready.want(1, all_turns):
+        assert want.head == 3 and not want.plan.generate and want.plan.open_turn is None
+        steps.append(want.turns)
+        ready.prewarmed(want.turns, True, len(all_turns))
+    return steps
+
+
+def test_steps_grow_by_at_most_2048_tokens_and_have_distinct_identities() -> None:
+    steps = carry_out(handover(pieces=2), turns(20))
+    assert steps[:2] == [-2, -1] and steps[-1] == 20
+    assert len(set(steps)) == len(steps)
+    sizes = [b - a for a, b in zip([0, *steps[2:]], steps[2:], strict=False)]
+    assert all(size * 300 <= STEP_TOKENS for size in sizes)
+
+
+def test_a_turn_larger_than_a_step_goes_alone() -> None:
+    assert carry_out(handover(), turns(3, tokens=5000)) == [1, 2, 3]
+
+
+def test_a_head_without_turns_is_warmed_too() -> None:
+    ready = handover()
+    assert not ready.ready(0)
+    assert carry_out(ready, []) == [0]
+    assert ready.ready(0)
+
+
+def test_all_turns_have_to_be_warm() -> None:
+    ready, all_turns = handover(), turns(10)
+    ready.prewarmed(ready.want(1, all_turns).turns, True, 10)
+    assert not ready.ready(10)
+    carry_out(ready, all_turns)
+    assert ready.ready(10)
+
+
+def test_turns_that_keep_outrunning_prewarms_do_not_hold_the_switch_for_ever() -> None:
+    ready = handover()
+    carry_out(ready, turns(3))
+    assert not ready.ready(4)
+    for _ in range(CHASES):
+        ready.answered()
+    assert ready.ready(4) and not ready.ready(5)
+    for _ in range(PATIENCE):
+        ready.answered()
+    assert ready.ready(9)
+
+
+def test_failed_prewarms_are_passed_over_and_then_given_up() -> None:
+    ready, all_turns = handover(pieces=1), turns(3)
+    ready.prewarmed(-1, False, 3)
+    assert ready.want(1, all_turns).turns == 3 and not ready.ready(3)
+    for _ in range(FAILURES - 1):
+        ready.prewarmed(3, False, 3)
+    assert ready.ready(3)
+
+
+def test_with_the_engines_cache_gone_there_is_nothing_to_wait_for() -> None:
+    ready = handover(pieces=3)
+    ready.cold()
+    assert ready.ready(50)
+
+
+def test_prewarm_goes_on_from_what_is_warm() -> None:
+    want = prewarm(0, HEAD, turns(30), 10)
+    assert 10 < want.turns <= 17 and len(want.plan.turns) == want.turns
