@@ -125,7 +125,7 @@ def test_the_self_check_learns_the_engine(engine: RealEngine) -> None:
     assert checked.ok, checked.checks
     facts = checked.facts
     assert facts is not None
-    assert (facts.context_tokens, facts.max_images, facts.block_tokens) == (32768, 1000, 32)
+    assert (facts.context_tokens, facts.max_images, facts.block_tokens) == (131072, 1000, 32)
     assert facts.kv_tokens is not None and facts.kv_tokens > 100_000
     assert facts.reports_cached and facts.prefix_cache and facts.uuid_parts
     assert set(facts.tag_ids) == {"</silence>", "</response>", "</delegation>"}

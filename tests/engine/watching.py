@@ -1,0 +1,234 @@
+"""Whole replays against a real engine, in this process, with everything that came of them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import io
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bridges.engine import ChatEngine, ChatEvent, ChatRequest, ImageBytes
+from evals.bench.pictures import squares
+from evals.replay.console import RunConsole
+from evals.replay.core import engine_of, settings_of
+from evals.replay.drive import Frame, Sampling, Sink
+from evals.replay.folder import RunFolder, read_rows
+from evals.replay.in_process import InProcessDrive
+from evals.replay.options import Pace, Query, ReplayOptions
+from evals.replay.run import Ending, replay
+from memory.facts import AnyFact, FrameSeen, TickAnswered, TickBegun, parse_fact
+from memory.store.base import Entry
+from orchestrator.keeping import Keeper, Kept
+from orchestrator.runtime.clock import SystemClock
+from orchestrator.runtime.registry import SessionSpec
+from tests.engine_launch.real_engine import RealEngine
+
+SIDE = 448
+"""Of the frames, in pixels: 196 tokens each."""
+
+QUERY = "Tell me what happens in front of the camera."
+OnDelta = Callable[[int, str], None]
+"""Told, inside the tick, of each piece of text and how many ticks were done before it."""
+
+
+@functools.lru_cache(maxsize=1)
+def pictures(count: int) -> tuple[bytes, ...]:
+    """Pictures of real clips, no two of them equal."""
+    made = tuple(squares(SIDE, count))
+    assert len(set(made)) == count
+    return made
+
+
+class Pictures:
+    """A file, as far as a replay can tell: one picture a second; it waits for whoever watches it."""
+
+    live = False
+
+    def __init__(self, shown: Sequence[bytes]) -> None:
+        self._shown = shown
+
+    def info(self) -> Mapping[str, Any]:
+        return {"name": "pictures", "width": SIDE, "height": SIDE}
+
+    def warnings(self) -> Sequence[str]:
+        return ()
+
+    def dropped(self) -> int:
+        return 0
+
+    def expected(self, sampling: Sampling) -> int | None:
+        return len(self._shown)
+
+    async def frames(self, sampling: Sampling) -> AsyncGenerator[Frame, None]:
+        for n, picture in enumerate(self._shown):
+            yield Frame(n * sampling.period_ms, picture)
+
+
+@dataclass
+class Watched:
+    """One replay.
+
+    :param rows: of ``decisions.jsonl``
+    :param spoken: for each row the text that was streamed inside its tick
+    :param notices: codes, in order
+    :param asked: the engine requests that were answered to their end
+    :param facts: the session's log as far as memory reads it
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    spoken: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    asked: list[ChatRequest] = field(default_factory=list)
+    facts: list[AnyFact] = field(default_factory=list)
+    outcome: str = ""
+    error: object = None
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def answered_frames(self) -> list[str]:
+        """Ids of the frames of all answered ticks, in the order in which they were shown."""
+        riding: dict[int, tuple[str, ...]] = {}
+        shown: list[str] = []
+        for fact in self.facts:
+            if isinstance(fact, TickBegun):
+                riding[fact.tick] = fact.frame_ids
+            elif isinstance(fact, TickAnswered):
+                shown += riding[fact.tick]
+        return shown
+
+    @property
+    def seen_frames(self) -> list[str]:
+        return [fact.frame_id for fact in self.facts if isinstance(fact, FrameSeen)]
+
+    def kinds(self) -> Counter[str]:
+        return Counter(fact.kind for fact in self.facts)
+
+
+async def watch(
+    engine: RealEngine,
+    out: Path,
+    shown: Sequence[bytes],
+    *,
+    seed: int,
+    on_delta: OnDelta | None = None,
+) -> Watched:
+    """Replay ``shown``, a picture a tick, with a standing query from the first on.
+
+    The engine is found by its URL and judged by the self-check, as ``vigil replay --engine URL`` does.
+    """
+    options = ReplayOptions(
+        source="pictures",
+        out=out,
+        queries=[Query(0.0, QUERY)],
+        pace=Pace.FAST,
+        engine=engine.url,
+        family="joyvl",
+        seed=seed,
+    )
+    settings = settings_of(options)
+    watched = Watched()
+    ending = Ending(asyncio.Event())
+    source = Pictures(shown)
+    with engine_of(settings, lambda line: None) as found:
+        drive = _Drive(settings, found)
+        drive.watched, drive.on_delta = watched, on_delta
+        sampling = await drive.prepare()
+        console = RunConsole(Console(file=io.StringIO()), len(shown))
+        with RunFolder(out) as folder, console:
+            watched.summary = await replay(
+                options, source, drive, folder, console, SystemClock(), ending, sampling
+            )
+            watched.rows = [dict(row) for row in read_rows(folder.path / "decisions.jsonl")]
+    watched.outcome, watched.error = ending.outcome, ending.error
+    return watched
+
+
+class _Drive(InProcessDrive):
+    """Notes what goes to the client, to the engine and into the log."""
+
+    watched: Watched
+    on_delta: OnDelta | None
+
+    async def prepare(self) -> Sampling:
+        sampling = await super().prepare()
+        assert self._core is not None
+        self._core.chat = _Asking(self._core.chat, self.watched)  # type: ignore[assignment]
+        self._core.keeper = _Keeping(self._core.keeper, self.watched)
+        return sampling
+
+    async def open(self, sink: Sink) -> None:
+        await super().open(_Sink(sink, self.watched, self.on_delta))
+
+
+class _Sink:
+    def __init__(self, sink: Sink, watched: Watched, on_delta: OnDelta | None) -> None:
+        self._sink, self._watched, self._on_delta = sink, watched, on_delta
+        self._said = ""
+
+    def delta(self, text: str) -> None:
+        self._said += text
+        if self._on_delta:
+            self._on_delta(len(self._watched.spoken), text)
+        self._sink.delta(text)
+
+    def tick(self, record: Mapping[str, Any]) -> None:
+        self._watched.spoken.append(self._said)
+        self._said = ""
+        self._sink.tick(record)
+
+    def notice(self, code: str, message: str) -> None:
+        self._watched.notices.append(code)
+        self._sink.notice(code, message)
+
+
+class _Asking(ChatEngine):
+    def __init__(self, engine: ChatEngine, watched: Watched) -> None:
+        self._engine, self._watched = engine, watched
+
+    async def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncGenerator[ChatEvent, None]:
+        async with aclosing(self._engine.chat(request, images)) as events:  # type: ignore[type-var]
+            async for event in events:
+                yield event
+        self._watched.asked.append(request)
+
+    async def tokenize(self, messages: Sequence[Mapping[str, Any]], images: ImageBytes) -> int:
+        return await self._engine.tokenize(messages, images)
+
+    async def ping(self, timeout_s: float) -> bool:
+        return await self._engine.ping(timeout_s)
+
+    async def aclose(self) -> None:
+        await self._engine.aclose()
+
+
+class _Keeping:
+    """A keeper whose logs are read along."""
+
+    def __init__(self, keeper: Keeper, watched: Watched) -> None:
+        self._keeper, self._watched = keeper, watched
+
+    async def keep(self, spec: SessionSpec, pack_digest: str) -> Kept:
+        kept = await self._keeper.keep(spec, pack_digest)
+        kept.log.subscribe(self._note)  # type: ignore[attr-defined]
+        return kept
+
+    def _note(self, entry: Entry) -> None:
+        fact = parse_fact(entry.kind, dict(entry.data))
+        if fact is not None:
+            self._watched.facts.append(fact)
+
+    async def salt(self, tenant: str) -> str:
+        return await self._keeper.salt(tenant)
+
+    async def sweep(self) -> None:
+        await self._keeper.sweep()
+
+    async def aclose(self) -> None:
+        await self._keeper.aclose()
