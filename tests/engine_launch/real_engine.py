@@ -121,6 +121,15 @@ def boot(
     return RealEngine(running.url, running.model, checked.facts, profile, running, start)
 
 
+def boot_words() -> Running:
+    """Start ``text-cpu``, or join the one that another worker of this run started: ``url`` and ``model``."""
+    instance = f"{run_prefix()}words"
+    with locked(run_dir() / f"{instance}.test.lock", lambda: None):
+        known = supervisor.find(instance)
+        port = int(known.url.rpartition(":")[2]) if known else free_port()
+        return launch.up(load_profile("text-cpu"), name=instance, port=port)
+
+
 def run_prefix() -> str:
     """Begins the name of every engine of this test run; the run's workers share it."""
     return f"test-{os.environ['VIGIL_TEST_RUN']}-"
