@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,15 +13,23 @@ from PIL import Image, ImageOps
 
 from evals.clips import clip
 
+PATCH = 16
 CLIPS = ("bikes.mp4", "bigbuckbunny.mp4")
 
 
-def squares(side: int, count: int) -> list[bytes]:
-    """``count`` different JPEGs of ``side`` x ``side`` pixels: the clips, then the clips mirrored."""
+def squares(side: int, count: int, mark: int) -> list[bytes]:
+    """``count`` different JPEGs of ``side`` x ``side`` pixels: the clips, then the clips mirrored.
+
+    :param mark: put into a corner of each as a patch of noise, so that an engine that saw the pictures of
+        another run, with another mark, has none of these in its image cache
+    """
     made: list[bytes] = []
+    noise = random.Random(mark)
     for mirrored in (False, True):
         for name in CLIPS:
-            made += [_square(p, side, mirrored) for p in islice(_pictures(clip(name)), count - len(made))]
+            made += [
+                _square(p, side, mirrored, noise) for p in islice(_pictures(clip(name)), count - len(made))
+            ]
     if len(made) < count:
         raise ValueError(f"the clips hold {len(made)} pictures, not {count}")
     return made
@@ -32,8 +41,11 @@ def _pictures(path: Path) -> Iterator[Image.Image]:
             yield frame.to_image()  # type: ignore[no-untyped-call]
 
 
-def _square(picture: Image.Image, side: int, mirrored: bool) -> bytes:
+def _square(picture: Image.Image, side: int, mirrored: bool, noise: random.Random) -> bytes:
     fitted = ImageOps.fit(picture, (side, side))
+    if mirrored:
+        fitted = ImageOps.mirror(fitted)
+    fitted.paste(Image.frombytes("RGB", (PATCH, PATCH), noise.randbytes(3 * PATCH * PATCH)), (0, 0))
     out = io.BytesIO()
-    (ImageOps.mirror(fitted) if mirrored else fitted).save(out, "JPEG", quality=85)
+    fitted.save(out, "JPEG", quality=85)
     return out.getvalue()

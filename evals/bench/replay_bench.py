@@ -141,7 +141,7 @@ async def measure(settings: Settings, engine: Engine, tell: Callable[[str], None
     core = await open_local(settings, replace(engine, pack=pack))
     tap = Tap(core.chat, pack.decide.max_tokens)
     core.chat = tap  # type: ignore[assignment]
-    pictures = squares(design.side, design.warm_ticks + design.sessions * design.points[-1])
+    pictures = squares(design.side, design.warm_ticks + design.sessions * design.points[-1], time.time_ns())
     samples: Samples = {point: {arm: [] for arm in ARMS} for point in design.points}
     resend = Rival(engine.url, engine.facts.model, "bench-resend")
     no_cache = Rival(engine.url, engine.facts.model, None)
@@ -187,12 +187,12 @@ async def _session(
         )
         taken = {"ours": Sample(took, *counts)}
         point = design.point_of(n)
-        # The rivals take turns at going first; far from a point only the one that keeps a cache warm asks.
-        rivals = (
-            [("resend", resend), ("no_cache", no_cache)] if point or samples is None else [("resend", resend)]
-        )
-        for arm, rival in rivals if n % 2 else reversed(rivals):
-            taken[arm] = await rival.ask(asked)
+        # Always in this order: the rivals send the same bytes, so the engine processes a new picture only for
+        # the first of them. That is the resending one, as in life; where nothing is cached it matters little.
+        taken["resend"] = await resend.ask(asked)
+        # Far from a point only the arms that keep a cache warm ask.
+        if point is not None or samples is None:
+            taken["no_cache"] = await no_cache.ask(asked)
         if samples is not None and point is not None:
             for arm, sample in taken.items():
                 samples[point][arm].append(sample)
