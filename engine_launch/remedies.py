@@ -51,10 +51,21 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 _UNKNOWN = "The last lines of its log say why."
 
 
+_FAULT = re.compile(r"\b\w*(Error|Exception): (?!WorkerProc init|Engine core init)")
+
+
 def remedy_for(log_lines: Sequence[str]) -> str:
-    """The remedy for the first known fault in ``log_lines``, newest first."""
-    for line in reversed(log_lines):
-        for pattern, remedy in _KNOWN:
-            if re.search(pattern, line, re.IGNORECASE):
-                return remedy
+    """The remedy for the first known fault that ``log_lines`` show; the surest signs are tried first."""
+    for pattern, remedy in _KNOWN:
+        if any(re.search(pattern, line, re.IGNORECASE) for line in log_lines):
+            return remedy
     return _UNKNOWN
+
+
+def telling_lines(log_lines: Sequence[str], last: int = 12) -> tuple[str, ...]:
+    """The lines of a log that name a fault, then its last ones.
+
+    An engine's first error stands far above its end: each of its processes adds a trace of its own.
+    """
+    faults = dict.fromkeys(line for line in log_lines[:-last] if _FAULT.search(line))
+    return (*list(faults)[:5], *log_lines[-last:])

@@ -24,9 +24,9 @@ from engine_launch.atomic import Progress
 from engine_launch.client import EngineHttp, NoAnswer, Unreachable
 from engine_launch.errors import BootFailed, PortTaken
 from engine_launch.paths import run_dir
-from engine_launch.remedies import remedy_for
+from engine_launch.remedies import remedy_for, telling_lines
 
-TAIL_LINES = 25
+TAIL_LINES, FAULT_LINES = 25, 500
 POLL_S = 0.25
 
 
@@ -158,8 +158,8 @@ def wait_until_listening(running: Running, deadline_s: float, progress: Progress
 
 
 def boot_failure(running: Running, message: str) -> BootFailed:
-    tail = log_tail(Path(running.log))
-    return BootFailed(message, f"{remedy_for(tail)}\nWhole log: {running.log}", tail)
+    tail = log_tail(Path(running.log), FAULT_LINES)
+    return BootFailed(message, f"{remedy_for(tail)}\nWhole log: {running.log}", telling_lines(tail))
 
 
 def stop(running: Running, deadline_s: float) -> None:
@@ -179,6 +179,7 @@ def stop(running: Running, deadline_s: float) -> None:
             break
     for segment in segments:
         segment.unlink(missing_ok=True)
+    reap(running.pid)
     state_file(running.name).unlink(missing_ok=True)
 
 
