@@ -10,14 +10,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from orchestrator.runtime.attachment import Attachment
 from orchestrator.runtime.calls import CANCEL_WAIT_S, BackendCalls, CallDeadlines, bounded
 from orchestrator.runtime.subscription import Subscription
-from orchestrator.session.backend import BackendOutput, Clock, Closed, FactLog, SessionBackend, SessionConfig
-from orchestrator.session.commands import AnyCommand, Cancel, Close, OperationCommand
+from orchestrator.session.attachment import Tokens
+from orchestrator.session.backend import (
+    BackendOutput,
+    Clock,
+    Closed,
+    FactLog,
+    Ids,
+    SessionBackend,
+    SessionConfig,
+)
+from orchestrator.session.commands import (
+    IMMEDIATE,
+    AnyCommand,
+    Cancel,
+    ClearOutput,
+    Close,
+    Interrupt,
+    OperationCommand,
+)
 from orchestrator.session.core import SessionCore
 from orchestrator.session.effects import (
     Answered,
@@ -25,27 +43,36 @@ from orchestrator.session.effects import (
     BackendEffect,
     Carried,
     Completed,
+    Dropped,
     Effect,
     Emit,
     Record,
     Reject,
 )
-from orchestrator.session.events import ErrorEvent, Event, SessionClosed
+from orchestrator.session.events import Event
+from orchestrator.session.lease import Lease, LeaseLimits
 from orchestrator.session.limits import SessionLimits
 from orchestrator.session.operations import Outcome
+from orchestrator.session.record import SessionRecord
 from orchestrator.session.states import State
 from orchestrator.wire.errors import Conflict, EngineUnavailable, ResourceExhausted, ServerFault, VigilError
 
 T = TypeVar("T")
+URGENT = (Cancel, ClearOutput, Interrupt, Close)
+"""Commands that find room in a full mailbox."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionParts:
-    """What a session is made of besides its core; built by the composition root."""
+    """What a session is made of besides its core; built by the composition root.
+
+    ``record``: what an earlier process knew of it; the session goes on from there.
+    """
 
     backend: SessionBackend
     log: FactLog
+    record: SessionRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +110,6 @@ class Session:
         """Set when the client has been told; commands are refused from before that on."""
         self.released = False
         """True when the backend's side is really gone and the slot is free."""
-        self.last_activity = clock.now()
         self._core = core
         self._backend = parts.backend
         self._facts = parts.log
@@ -96,6 +122,7 @@ class Session:
         self._mailbox: deque[tuple[AnyCommand, bool]] = deque()
         self._changed = asyncio.Event()
         self._subscriptions: set[Subscription] = set()
+        self._attachments: set[Attachment] = set()
         self._performing: dict[int, asyncio.Future[None]] = {}
         self._answers: dict[str, set[asyncio.Future[Outcome]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -111,11 +138,16 @@ class Session:
         config: SessionConfig,
         parts: SessionParts,
         clock: Clock,
+        ids: Ids,
+        tokens: Tokens,
         *,
         session_limits: SessionLimits,
+        lease: LeaseLimits,
         limits: RuntimeLimits,
     ) -> Session:
         """Open the backend, then start. On failure or cancellation the backend is closed again."""
+        record = parts.record or SessionRecord()
+        config = record.config or config
         try:
             if not await bounded(parts.backend.open(config), clock.sleep(limits.open_s)):
                 raise EngineUnavailable(
@@ -123,7 +155,16 @@ class Session:
                     code="timeout",
                     retry_after_s=5.0,
                 )
-            core = SessionCore(session_id, config, parts.backend.capabilities(), session_limits)
+            core = SessionCore(
+                session_id,
+                config,
+                parts.backend.capabilities(),
+                session_limits,
+                ids,
+                tokens,
+                Lease(lease, clock.now()),
+                begun=record.next_fence,
+            )
         except BaseException:
             try:
                 await bounded(parts.backend.close("open_abandoned"), clock.sleep(limits.deadlines.close_s))
@@ -131,7 +172,7 @@ class Session:
                 _log.exception("session %s: its backend did not close after a failed open", session_id)
             raise
         session = cls(session_id, alias, core, parts, clock, limits)
-        session._perform_all(core.opened())
+        session._carry_out(core.opened())
         session._tasks = [
             asyncio.create_task(work, name=f"{name}:{session_id}")
             for name, work in (
@@ -157,6 +198,11 @@ class Session:
     def busy(self) -> bool:
         """Somebody waits for an answer, or commands wait to be executed."""
         return bool(self._answers or self._performing or self._mailbox or not self._calls.idle)
+
+    @property
+    def attached(self) -> bool:
+        """A socket of its own is attached."""
+        return self._core.attached
 
     async def submit(self, command: AnyCommand) -> None:
         """Queue a command. A refusal at the door is raised; a later one becomes an error event."""
@@ -200,6 +246,43 @@ class Session:
             self._subscriptions.add(subscription)
         return subscription
 
+    def attach(self) -> Attachment:
+        """Seat the socket that opened the session."""
+        ticket, effects = self._core.attach(self._clock.now())
+        attachment = Attachment(self._core, self._clock, ticket, (), self._leave)
+        self._attachments.add(attachment)
+        self._carry_out(effects)
+        return attachment
+
+    def resume(self, token: Any, after: Any) -> Attachment | None:
+        """Seat a socket that presents a resume or attach token and the number of the last event it has.
+
+        ``None``: those events are gone, it must resynchronise; nothing changed. Raises
+        ``invalid_session_resume``, ``session_resume_expired``, ``unsupported_session_resume``,
+        ``invalid_resume_token`` or ``session_resume_conflict``.
+        """
+        resumed = self._core.resume(self._clock.now(), token, after)
+        if resumed.ticket is None or resumed.missed is None:
+            return None
+        attachment = Attachment(self._core, self._clock, resumed.ticket, resumed.missed, self._leave)
+        for other in self._attachments:
+            other.wake()
+        self._attachments.add(attachment)
+        return attachment
+
+    def invite(self) -> str:
+        """A token with which one more socket may join; it is shown once."""
+        return self._core.invite()
+
+    def view(self) -> dict[str, Any]:
+        """The session object of the wire."""
+        return self._core.view()
+
+    def tick(self) -> None:
+        """Time has passed: expire, or go on with what waited for it."""
+        busy = self.busy
+        self._guarded(lambda: self._core.tick(self._clock.now(), busy=busy))
+
     async def close(self, reason: str) -> None:
         """End the session; returns when the client has been told. Idempotent."""
         if not self._closing:
@@ -236,11 +319,16 @@ class Session:
             "released": self.released,
         }
 
+    def _leave(self, attachment: Attachment) -> None:
+        """A socket is gone."""
+        self._attachments.discard(attachment)
+        self._guarded(lambda: self._core.detach(self._clock.now(), attachment.generation))
+
     # --- mailbox ----------------------------------------------------------------------------------------
 
     def _enqueue(self, command: AnyCommand) -> bool:
         """Admit and queue. False: there is nothing to do (a known operation, a repeated close)."""
-        urgent = isinstance(command, Cancel | Close)
+        urgent = isinstance(command, URGENT)
         room = self._limits.mailbox + (self._limits.mailbox_reserve if urgent else 0)
         # The one close of ``close`` always finds a place.
         if len(self._mailbox) >= room and not (self._closing and isinstance(command, Close)):
@@ -255,7 +343,6 @@ class Session:
         except VigilError as error:
             error.event_id = command.event_id
             raise
-        self.last_activity = self._clock.now()
         interrupting = self._core.interrupts(command)
         if interrupting:
             self._calls.interrupt()
@@ -265,9 +352,7 @@ class Session:
 
     async def _work(self) -> None:
         while True:
-            while not self._mailbox or not (
-                self._calls.idle or isinstance(self._mailbox[0][0], Cancel | Close)
-            ):
+            while not self._mailbox or not (self._calls.idle or isinstance(self._mailbox[0][0], IMMEDIATE)):
                 self._changed.clear()
                 await self._changed.wait()
             command, interrupting = self._mailbox.popleft()
@@ -282,7 +367,6 @@ class Session:
                 while self._calls.depth >= self._limits.lane and self._core.state.is_open:
                     self._changed.clear()
                     await self._changed.wait()
-                self.last_activity = self._clock.now()
                 self._feed(output)
                 if isinstance(output, Closed):
                     return
@@ -300,14 +384,20 @@ class Session:
     # --- effects ----------------------------------------------------------------------------------------
 
     def _feed(self, item: AnyCommand | Carried | BackendOutput) -> None:
+        self._guarded(lambda: self._core.handle(self._clock.now(), item))
+
+    def _guarded(self, step: Callable[[], tuple[Effect, ...]]) -> None:
+        """One step of the core and what follows from it; whatever raises ends this session alone."""
         try:
-            self._perform_all(self._core.handle(self._clock.now(), item))
+            self._carry_out(step())
         except Exception as error:
             self._fault(error)
+        for attachment in self._attachments:
+            attachment.wake()
         if self._core.state is State.CLOSED:
             self._finish(Conflict("the session is closed; open a new one", code="session_closed"))
 
-    def _perform_all(self, effects: tuple[Effect, ...]) -> None:
+    def _carry_out(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             match effect:
                 case Emit(event=event):
@@ -318,12 +408,16 @@ class Session:
                     for waiter in self._answers.pop(outcome.operation_id, ()):
                         _resolve(waiter, outcome)
                     self._changed.set()
+                case Dropped(operation_id=operation_id, error=error):
+                    for waiter in self._answers.pop(operation_id, ()):
+                        _fail(waiter, error)
+                    self._changed.set()
                 case Completed(command=command):
                     if (performer := self._performing.get(id(command))) is not None:
                         _resolve(performer, None)
-                case Reject(error=error, command=command, quiet=quiet):
-                    if not self._refuse_waiters(command, error) and not quiet:
-                        self._offer(ErrorEvent(error))
+                case Reject(error=error, command=command, told=told):
+                    if not self._refuse_waiters(command, error) and told is not None:
+                        self._carry_out(self._core.tell(told))
                 case BackendEffect():
                     self._calls.queue(effect)
 
@@ -369,9 +463,8 @@ class Session:
         _log.error("session %s: fault", self.id, exc_info=cause)
         error = cause if isinstance(cause, VigilError) else ServerFault("internal error; the session ends")
         if self._faulted or not self._core.state.is_open:
-            # The core itself cannot end in order: tell the client from here.
-            self._offer(ErrorEvent(error))
-            self._offer(SessionClosed(self.id, "internal_error"))
+            # The core cannot end in order any more: tell the client, and let the registry clean up.
+            self._carry_out(self._core.abandon(self._clock.now(), error))
             self._finish(error)
             return
         self._faulted = True

@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.session.backend import Clock, SessionBackend
-from orchestrator.session.core import STALE_FENCE
 from orchestrator.session.effects import (
     AnyBackendEffect,
     BackendAppend,
     BackendCancel,
     BackendClose,
     BackendCommit,
+    BackendPlayback,
     BackendTell,
     BackendUpdate,
     Carried,
 )
+from orchestrator.session.turns import STALE_FENCE
 from orchestrator.wire.errors import Conflict, EngineUnavailable, ServerFault, VigilError
 
 
@@ -162,8 +163,8 @@ class BackendCalls:
 
     async def _invoke(self, effect: AnyBackendEffect) -> None:
         match effect:
-            case BackendAppend(append=append, fence=fence):
-                await self._backend.append(append.unit, fence, append.operation_id)
+            case BackendAppend(unit=unit, fence=fence):
+                await self._backend.append(unit, fence, effect.operation_id)
             case BackendTell(fact=fact, fence=fence):
                 await self._backend.tell(fact, fence)
             case BackendCommit(fence=fence, create_response=create_response):
@@ -172,6 +173,8 @@ class BackendCalls:
                 await self._backend.update(config)
             case BackendCancel(cancelled=cancelled, next_fence=next_fence):
                 await self._backend.cancel(cancelled, next_fence)
+            case BackendPlayback(response_id=response_id, played_ms=played_ms):
+                await self._backend.playback(response_id, played_ms)
             case BackendClose(reason=reason):
                 await self._backend.close(reason)
                 await self._read_out()

@@ -24,3 +24,8 @@ def system_ids(prefix: str) -> str:
     """``prefix``, a separator unless it ends with one, and 32 unguessable hex digits."""
     separator = "" if prefix.endswith(("-", "_")) else "_"
     return f"{prefix}{separator}{secrets.token_hex(16)}"
+
+
+def system_tokens() -> str:
+    """A secret of 32 random bytes, URL-safe."""
+    return secrets.token_urlsafe(32)

@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 
 from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
 from orchestrator.runtime.calls import bounded
+from orchestrator.runtime.clock import system_tokens
+from orchestrator.session.attachment import Tokens
 from orchestrator.session.backend import Clock, Ids, SessionConfig
+from orchestrator.session.lease import LeaseLimits
 from orchestrator.session.limits import SessionLimits
 from orchestrator.wire.errors import EngineUnavailable, ResourceExhausted, VigilError
 
@@ -34,12 +37,16 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RegistryLimits:
-    """:param idle_ttl_s: seconds without activity until a session expires; ``None``: never
+    """Times in seconds.
+
+    :param idle_ttl_s: without activity until a session expires; ``None``: never
+    :param disconnect_grace_s: without its socket until a session expires
     :param retry_after_s: hint given with ``resource_exhausted``
     """
 
     max_sessions: int = 64
     idle_ttl_s: float | None = 300.0
+    disconnect_grace_s: float = 30.0
     reaper_interval_s: float = 5.0
     retry_after_s: float = 5.0
     session: SessionLimits = field(default_factory=SessionLimits)
@@ -70,11 +77,13 @@ class Registry:
         clock: Clock,
         ids: Ids,
         limits: RegistryLimits,
+        tokens: Tokens = system_tokens,
     ) -> None:
         self._build = build
         self._clock = clock
         self._ids = ids
         self._limits = limits
+        self._tokens = tokens
         self._slots: dict[str, _Slot] = {}
         self._bound: dict[Key, _Slot] = {}
         self._leaving: dict[Key, _Slot] = {}
@@ -102,11 +111,7 @@ class Registry:
         The alias is free at once: nothing that waits on the old session can reach the new one.
         """
         slot = self._bound.get((tenant, alias))
-        if slot is None:
-            return False
-        self._unbind(slot)
-        await asyncio.shield(self._spawn(self._end(slot, "reset")))
-        return True
+        return slot is not None and await self.end(slot.spec.session_id, "reset")
 
     def get(self, session_id: str) -> Session | None:
         slot = self._slots.get(session_id)
@@ -116,6 +121,22 @@ class Registry:
         """The open session behind an alias; opens nothing."""
         slot = self._bound.get((tenant, alias))
         return slot.session if slot is not None and slot.usable else None
+
+    def owned(self, tenant: str, name: str) -> Session | None:
+        """A tenant's open session by its id or by the tenant's alias; opens nothing."""
+        slot = self._slots.get(name)
+        if slot is not None and slot.spec.tenant == tenant and slot.session is not None and slot.usable:
+            return slot.session
+        return self.find(tenant, name)
+
+    async def end(self, session_id: str, reason: str) -> bool:
+        """End a session by its id; its alias is free at once. False: it is not here."""
+        slot = self._slots.get(session_id)
+        if slot is None:
+            return False
+        self._unbind(slot)
+        await asyncio.shield(self._spawn(self._end(slot, reason)))
+        return True
 
     def sessions(self) -> tuple[Session, ...]:
         return tuple(slot.session for slot in self._slots.values() if slot.session is not None)
@@ -182,7 +203,10 @@ class Registry:
                 slot.spec.config,
                 parts,
                 self._clock,
+                self._ids,
+                self._tokens,
                 session_limits=self._limits.session,
+                lease=LeaseLimits(self._limits.idle_ttl_s, self._limits.disconnect_grace_s),
                 limits=self._limits.runtime,
             )
         except BaseException:
@@ -213,14 +237,12 @@ class Registry:
     async def _reap(self) -> None:
         while True:
             await self._clock.sleep(self._limits.reaper_interval_s)
-            ttl = self._limits.idle_ttl_s
             for slot in tuple(self._slots.values()):
                 session = slot.session
-                if ttl is None or session is None or not session.is_open or session.busy:
-                    continue
-                if self._clock.now() - session.last_activity >= ttl:
-                    self._unbind(slot)
-                    self._spawn(session.close("idle_ttl_expired"))
+                if session is not None and session.is_open:
+                    session.tick()
+                    if not session.is_open:
+                        self._unbind(slot)
 
     async def _end(self, slot: _Slot, reason: str) -> None:
         try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from orchestrator.session.backend import SessionConfig
+from orchestrator.session.items import Item
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import VigilError
 
@@ -18,10 +21,31 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class AppendInput(Command):
-    """One input unit. The same ``operation_id`` sent again is harmless: it is not taken twice."""
+    """One input unit. The same ``operation_id`` sent again is harmless: it is not taken twice.
+
+    :param is_speech: the audio holds speech, by the client's hints or its loudness
+    :param duration_ms: of the audio
+    :param start_ms: where the audio begins on the client's own clock
+    :param overlap_action, force_barge_in, force_listen, transcript: the client's hints for input that
+        comes over a response
+    """
 
     operation_id: str
     unit: InputUnit
+    is_speech: bool = field(default=False, kw_only=True)
+    duration_ms: float = field(default=0.0, kw_only=True)
+    start_ms: float = field(default=0.0, kw_only=True)
+    overlap_action: str | None = field(default=None, kw_only=True)
+    force_barge_in: bool = field(default=False, kw_only=True)
+    force_listen: bool = field(default=False, kw_only=True)
+    transcript: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendText(Command):
+    """Words for the user's open item; they become the standing query when it is committed."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +68,63 @@ class ClearQuery(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class CreateItem(Command):
+    """Add a message to the conversation. A user's text becomes the standing query."""
+
+    item: Item
+    previous_item_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieveItem(Command):
+    item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteItem(Command):
+    """Remove an item; if it holds the standing query, that is cleared."""
+
+    item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateItem(Command):
+    """The user heard the item's audio up to ``audio_end_ms`` and will hear no more of it."""
+
+    item_id: str | None
+    content_index: int
+    audio_end_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class CommitInput(Command):
-    """Seal the open user turn. ``create_response``: and answer it."""
+    """Seal the open user turn.
+
+    :param create_response: and answer it
+    :param is_speech: False: the client says that there was none
+    :param duration_ms: of what is committed, as the client says
+    """
 
     create_response: bool = False
+    is_speech: bool | None = field(default=None, kw_only=True)
+    duration_ms: float | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ClearInput(Command):
+    """Drop input that was not answered yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateResponse(Command):
-    """Ask for words now, from what has been appended or asked so far."""
+    """Ask for words now, from what has been appended or asked so far.
+
+    :param in_history: False: what is heard of it stays out of the conversation
+    :param metadata: returned with the response
+    """
+
+    in_history: bool = field(default=True, kw_only=True)
+    metadata: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +132,52 @@ class Cancel(Command):
     """Stop the active response (``None``) or the one named, if it is the active one."""
 
     response_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClearOutput(Command):
+    """Stop the playback of the active response, or of one that has ended and is still being played."""
+
+    response_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt(Command):
+    """Stop what is being answered and drop input that waits. ``barge_in``: the user's voice did it."""
+
+    barge_in: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackAck(Command):
+    """How much of a response the client has played, in ms, cumulative.
+
+    ``committed_ms``: what may count as heard; all that was played, if absent.
+    """
+
+    played_ms: float
+    committed_ms: float | None = None
+    response_id: str | None = None
+    item_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignalTurn(Command):
+    """A client's remark on whose turn it is; changes nothing but what is shown."""
+
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Command):
+    """A sign of life."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckEvents(Command):
+    """The client has every event up to this number. Any JSON; the journal judges it."""
+
+    seq: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,4 +198,40 @@ class Close(Command):
 OperationCommand = AppendInput | AskQuery
 """Commands that a tick answers."""
 
-AnyCommand = AppendInput | AskQuery | ClearQuery | CommitInput | CreateResponse | Cancel | Configure | Close
+AnyCommand = (
+    AppendInput
+    | AppendText
+    | AskQuery
+    | ClearQuery
+    | CreateItem
+    | RetrieveItem
+    | DeleteItem
+    | TruncateItem
+    | CommitInput
+    | ClearInput
+    | CreateResponse
+    | Cancel
+    | ClearOutput
+    | Interrupt
+    | PlaybackAck
+    | SignalTurn
+    | Heartbeat
+    | AckEvents
+    | Configure
+    | Close
+)
+
+IMMEDIATE = (
+    RetrieveItem,
+    TruncateItem,
+    ClearInput,
+    Cancel,
+    ClearOutput,
+    Interrupt,
+    PlaybackAck,
+    SignalTurn,
+    Heartbeat,
+    AckEvents,
+    Close,
+)
+"""Commands that need not wait, in their turn, for the backend to carry out earlier ones."""

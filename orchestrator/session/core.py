@@ -1,552 +1,482 @@
 """``SessionCore``: the session aggregate. An input and a time go in, effects come out; nothing waits here.
 
 Inputs are client commands, backend outputs, and ``Carried`` (the runtime's answer to a backend effect).
-The runtime hands commands over one at a time: the next one comes when the effects of the former are
-carried out, except ``Cancel`` and ``Close``, which must move the fence at once.
+The runtime hands commands over one at a time, in arrival order: the next one comes when the backend effects
+of the former are carried out, except for ``commands.IMMEDIATE``, which act at once when their turn comes.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from typing import Any
 
-from orchestrator.session.backend import (
-    Action,
-    AudioDelta,
-    BackendOutput,
-    Capabilities,
-    Closed,
-    Decision,
-    Delegation,
-    Failed,
-    Heard,
-    Notice,
-    QueryAsked,
-    QueryCleared,
-    SessionConfig,
-    TextDelta,
-    TickDone,
-    TickStarted,
-    TurnEnd,
-    UserTranscript,
-)
-from orchestrator.session.commands import (
-    AnyCommand,
-    AppendInput,
-    AskQuery,
-    Cancel,
-    ClearQuery,
-    Close,
-    CommitInput,
-    Configure,
-    CreateResponse,
-)
-from orchestrator.session.effects import (
-    Answered,
-    BackendAppend,
-    BackendCancel,
-    BackendClose,
-    BackendCommit,
-    BackendTell,
-    BackendUpdate,
-    Carried,
-    Completed,
-    Effect,
-    Emit,
-    Record,
-    Reject,
-)
-from orchestrator.session.events import (
-    DelegationEvent,
-    ErrorEvent,
-    Event,
-    ItemAdded,
-    ItemCreated,
-    ItemDone,
-    NoticeEvent,
-    ResponseListen,
-    SessionClosed,
-    SessionExpired,
-    SessionUpdated,
-    TickEvent,
-)
+from orchestrator.session import backend as be
+from orchestrator.session import commands as cmd
+from orchestrator.session import effects as fx
+from orchestrator.session import events as ev
+from orchestrator.session.admission import Admission
+from orchestrator.session.answers import Answers
+from orchestrator.session.attachment import Ticket, Tokens
+from orchestrator.session.conversation import Conversation
+from orchestrator.session.delivery import Delivery, Payload, Resumed, backpressure
 from orchestrator.session.facts import (
     EpochBegun,
-    ResponseEnded,
-    ResponseStarted,
     SessionConfigured,
     SessionEnded,
     SessionOpened,
+    config_data,
 )
 from orchestrator.session.fence import Fence
-from orchestrator.session.input_ledger import InputBytes
-from orchestrator.session.items import ContentPart, Item
+from orchestrator.session.history import History
+from orchestrator.session.input_ledger import InputAccounts
+from orchestrator.session.inputs import Inputs
+from orchestrator.session.lease import Lease
 from orchestrator.session.limits import SessionLimits
-from orchestrator.session.operations import OperationLedger, Outcome
-from orchestrator.session.response import Phase, Response, response_id_of, serial_of
-from orchestrator.session.states import State, Trigger, move
-from orchestrator.session.units import InputUnit
+from orchestrator.session.operations import Outcome
+from orchestrator.session.outputs import Outputs
+from orchestrator.session.playback import PlaybackBook, PlaybackPolicy
+from orchestrator.session.shared import Shared
+from orchestrator.session.states import State, Trigger
+from orchestrator.session.turns import STALE_FENCE, Turns, told_of_append
+from orchestrator.session.view import session_object, signalled_state
 from orchestrator.wire.errors import (
     Conflict,
     InvalidRequest,
-    ResourceExhausted,
     ServerFault,
+    Unsupported,
     VigilError,
 )
 
 EXPIRY_REASONS = frozenset({"idle_ttl_expired", "disconnect_grace_expired", "request_cleanup"})
 """Close reasons told as ``session.expired``; every other one is ``session.closed``."""
 
-STALE_FENCE = "stale_fence"
-"""Code of an append that a cancel or close aborted while the backend had not taken it yet."""
-
-_SEALING = (CommitInput, CreateResponse)
-
 
 class SessionCore:
-    """One session. Deterministic in its inputs; any exception but a typed refusal is a bug of this room."""
+    """One session. Deterministic in its inputs; any exception but a typed refusal is a bug of this room.
+
+    :param ids: makes item and event ids; ``tokens`` makes resume tokens
+    :param begun: where a session that is taken up again starts, newer than all its earlier output
+    """
 
     def __init__(
         self,
         session_id: str,
-        config: SessionConfig,
-        capabilities: Capabilities,
+        config: be.SessionConfig,
+        capabilities: be.Capabilities,
         limits: SessionLimits,
+        ids: be.Ids,
+        tokens: Tokens,
+        lease: Lease,
+        *,
+        begun: Fence | None = None,
     ) -> None:
-        self.session_id = session_id
-        self.config = config
-        self.capabilities = capabilities
-        self.state = State.IDLE
-        self.fence = Fence()
-        self.stale_outputs = 0
-        self._limits = limits
-        self._operations = OperationLedger(limits.remembered_operations)
-        self._input = InputBytes(limits.max_pending_input_bytes)
-        self._pending_commits = 0
-        self._response: Response | None = None
-        self._responses = 0
-        self._endings: list[Event] = []
-        self._last_item_id: str | None = None
-        self._ended_turn = -1
-        self._decided = False
-        self._tick_response_id: str | None = None
-        self._close: Close | None = None
-        self._effects: list[Effect] = []
+        shared = self._shared = Shared(session_id, config, capabilities, limits, ids)
+        shared.fence = begun or Fence()
+        self._book = PlaybackBook(PlaybackPolicy(config.playback_policy))
+        history = History(limits.history_items)
+        self._answers = Answers(shared, history, self._book)
+        accounts = self._accounts = InputAccounts(limits)
+        self._admission = Admission(shared, accounts)
+        turns = self._turns = Turns(shared, self._answers, history, accounts)
+        self._inputs = Inputs(shared, self._answers, turns, accounts, self._barge_in)
+        self._talk = Conversation(shared, self._answers, history, self._book, turns.asked)
+        self._outputs = Outputs(shared, self._answers, self._inputs, turns, accounts, self._begin_close)
+        self._delivery = shared.sink = Delivery(shared, tokens, self._book)
+        self.history = history
+        self._lease = lease
+        self._close: cmd.Close | None = None
+        self._backpressured = False
 
-    # --- what the runtime calls ---------------------------------------------------------------------
+    @property
+    def session_id(self) -> str:
+        return self._shared.session_id
 
-    def opened(self) -> tuple[Effect, ...]:
+    @property
+    def state(self) -> State:
+        return self._shared.state
+
+    @property
+    def fence(self) -> Fence:
+        return self._shared.fence
+
+    @property
+    def config(self) -> be.SessionConfig:
+        return self._shared.config
+
+    @property
+    def stale_outputs(self) -> int:
+        return self._answers.stale
+
+    # --- commands and outputs -----------------------------------------------------------------------------
+
+    def opened(self) -> tuple[fx.Effect, ...]:
         """The effects of having been opened."""
-        return (Record(SessionOpened(self.session_id, asdict(self.config))),)
+        self._shared.record(SessionOpened(self.session_id, config_data(self.config)))
+        return self._shared.take_effects()
 
-    def admit(self, command: AnyCommand) -> bool:
-        """Reserve what a command needs before it is queued. False: known already, do not queue it.
+    def admit(self, command: cmd.AnyCommand) -> bool:
+        """Charge a command before it is queued; see ``Admission.admit``."""
+        return self._admission.admit(command)
 
-        Raises ``ResourceExhausted`` (``input_backpressure``), ``InvalidRequest`` or ``Conflict``
-        (``session_closed``); nothing is retained then.
-        """
-        if not self.state.is_open:
-            if isinstance(command, Close):
-                return False
-            move(self.state, Trigger.INPUT)
-        if isinstance(command, _SEALING):
-            if self._pending_commits >= self._limits.max_pending_commits:
-                raise ResourceExhausted(
-                    f"{self._pending_commits} commits are waiting; wait for their answers",
-                    code="input_backpressure",
-                )
-            self._pending_commits += 1
-        elif isinstance(command, AppendInput):
-            self._check(command.unit)
-            return self._reserve(command.operation_id, command.unit.size)
-        elif isinstance(command, AskQuery):
-            if not command.text.strip():
-                raise InvalidRequest("the query is empty; send some text", code="bad_event")
-            return self._reserve(command.operation_id, len(command.text.encode()))
-        return True
-
-    def handle(self, now: float, item: AnyCommand | Carried | BackendOutput) -> tuple[Effect, ...]:
-        """Fold one input at monotonic time ``now`` (seconds); return the effects in order."""
-        self._effects = []
-        if isinstance(item, Carried):
-            self._carried(item)
-        elif isinstance(item, AnyCommand):
-            self._command(item)
-        elif self.state.is_open or (self.state is State.CLOSING and isinstance(item, Delegation)):
-            self._output(item)  # a background question that ends with the session is told as cancelled
-        return tuple(self._effects)
-
-    def interrupts(self, command: AnyCommand) -> bool:
+    def interrupts(self, command: cmd.AnyCommand) -> bool:
         """True when the command, as things stand, ends work in flight that was asked for before it."""
-        if isinstance(command, Cancel):
-            active = self._response
-            return active is not None and command.response_id in (None, active.response_id)
-        return isinstance(command, Close) and self.state.is_open
+        active = self._answers.active
+        match command:
+            case cmd.Cancel(response_id=wanted) | cmd.ClearOutput(response_id=wanted):
+                return active is not None and wanted in (None, active.response_id)
+            case cmd.Interrupt() | cmd.Close():
+                return self.state.is_open
+            case _:
+                return False
+
+    def handle(
+        self, now: float, item: cmd.AnyCommand | fx.Carried | be.BackendOutput
+    ) -> tuple[fx.Effect, ...]:
+        """Fold one input at monotonic time ``now`` (seconds); return the effects in order."""
+        self._begin(now)
+        if isinstance(item, fx.Carried):
+            self._carried(item)
+        elif isinstance(item, cmd.AnyCommand):
+            self._lease.touch(now)
+            self._command(item)
+        elif self.state.is_open:
+            self._lease.touch(now)
+            self._outputs.take(item)
+        elif self.state is State.CLOSING and isinstance(item, be.Delegation):
+            self._outputs.take(item)  # a background question that ends with the session is cancelled
+        return self._end()
+
+    def tick(self, now: float, *, busy: bool) -> tuple[fx.Effect, ...]:
+        """Time has passed: what waited for a playback goes on, and a session without life expires."""
+        self._begin(now)
+        reason = self._lease.expired(now, busy=busy) if self.state.is_open else None
+        if reason is not None:
+            self._begin_close(cmd.Close(reason))
+        return self._end()
+
+    def tell(self, error: VigilError) -> tuple[fx.Effect, ...]:
+        """Tell the client of a refusal for which nobody waits."""
+        self._shared.error(error)
+        return self._end()
+
+    def abandon(self, now: float, error: VigilError) -> tuple[fx.Effect, ...]:
+        """The last resort, when an end in order is no longer possible: tell the client and be closed."""
+        self._shared.now = now
+        self._shared.take_effects()
+        self._shared.state = State.CLOSED
+        self._shared.error(error)
+        self._shared.emit(ev.SessionClosed(self.session_id, "internal_error"))
+        return self._shared.take_effects()
 
     def outcome(self, operation_id: str) -> Outcome | None:
         """How a remembered operation was answered, if it was."""
-        return self._operations.outcome(operation_id)
+        return self._accounts.operations.outcome(operation_id)
+
+    # --- sockets ------------------------------------------------------------------------------------------
+
+    def attach(self, now: float) -> tuple[Ticket, tuple[fx.Effect, ...]]:
+        """Seat the socket that opened the session; its first events are on their way."""
+        self._begin(now)
+        ticket = self._delivery.open()
+        self._lease.attached(now)
+        view = self.view()
+        self._shared.emit(ev.SessionCreated(view, ticket.generation, ticket.token))
+        self._shared.emit(ev.SessionUpdated(view))
+        return ticket, self._end()
+
+    def resume(self, now: float, token: Any, after: Any) -> Resumed:
+        """Seat a socket that presents the session's token; raises what the contract names."""
+        self._begin(now)
+        if not self.state.is_open:
+            raise Conflict("the session is over", code="session_resume_expired")
+        resumed = self._delivery.resume(token, after)
+        if resumed.ticket is not None:
+            self._lease.attached(now)
+        return resumed
+
+    def invite(self) -> str:
+        """A token with which one more socket may join the session."""
+        self._shared.require_open()
+        return self._delivery.attachments.invite()
+
+    def alive(self, generation: int) -> None:
+        """The socket of that generation sent something."""
+        self._delivery.attachments.alive(generation)
+
+    def detach(self, now: float, generation: int) -> tuple[fx.Effect, ...]:
+        """A socket is gone. A session that cannot be resumed ends; another waits for its client."""
+        self._begin(now)
+        if self._delivery.detach(generation):
+            self._lease.detached(now)
+            if self.state.is_open and not self._shared.capabilities.supports_session_resume:
+                self._begin_close(cmd.Close("disconnect"))
+        return self._end()
+
+    def take(self, now: float) -> tuple[Payload, ...]:
+        """What the attached socket writes next, as JSON values; empty when nothing waits."""
+        self._shared.now = now
+        return self._delivery.take()
+
+    def is_seated(self, generation: int) -> bool:
+        """The socket of that generation still has its place."""
+        return self._delivery.attached and self._delivery.attachments.generation == generation
+
+    @property
+    def attached(self) -> bool:
+        """A socket is attached."""
+        return self._delivery.attached
+
+    @property
+    def waiting(self) -> bool:
+        """Something waits to be written."""
+        return self._delivery.waiting()
+
+    def view(self) -> dict[str, Any]:
+        """The session object."""
+        return session_object(self._shared, self._answers, self._turns, self._inputs.vad_active, self._book)
 
     def statistics(self) -> dict[str, object]:
         return {
             "state": self.state.value,
             "epoch": self.fence.epoch,
             "turn": self.fence.turn,
-            "responses": self._responses,
-            "pending_input_bytes": self._input.pending,
-            "pending_commits": self._pending_commits,
-            "stale_outputs": self.stale_outputs,
-            "operations": self._operations.statistics(),
+            "responses": self._answers.count,
+            "stale_outputs": self._answers.stale,
+            "pending_commits": self._admission.pending_commits,
+            "playback": self._book.statistics(),
+            **self._accounts.statistics(),
+            **self._turns.statistics(),
+            **self._delivery.statistics(),
         }
 
-    # --- commands -----------------------------------------------------------------------------------
+    # --- one input ----------------------------------------------------------------------------------------
 
-    def _command(self, command: AnyCommand) -> None:
-        if isinstance(command, _SEALING):
-            self._pending_commits -= 1
+    def _begin(self, now: float) -> None:
+        self._shared.now = now
+        if self.state.is_open:
+            self._answers.advance()
+
+    def _end(self) -> tuple[fx.Effect, ...]:
+        status, self._answers.ended_status = self._answers.ended_status, None
+        if self.state.is_open:
+            if self._delivery.overflowed and not self._backpressured:
+                self._fail_output()
+            elif status is not None:
+                self._inputs.response_over()
+                self._turns.response_over(status)
+            else:
+                self._turns.promote()
+        return self._shared.take_effects()
+
+    def _command(self, command: cmd.AnyCommand) -> None:
+        self._admission.dequeued(command)
         try:
+            if not isinstance(command, cmd.Close):
+                self._shared.require_open()
             self._execute(command)
         except VigilError as error:
             self._reject(error, command)
 
-    def _execute(self, command: AnyCommand) -> None:
+    def _execute(self, command: cmd.AnyCommand) -> None:
         match command:
-            case AppendInput():
-                self.state = move(self.state, Trigger.INPUT)
-                self._do(BackendAppend(command, self.fence, command=command))
-            case AskQuery(text=text, operation_id=item_id, repeat_ok=repeat_ok):
-                self.state = move(self.state, Trigger.INPUT)
-                fact = QueryAsked(text, item_id, repeat_ok)
-                self._do(BackendTell(fact, self.fence, command=command))
-            case ClearQuery(item_id=item_id):
-                self._require_open()
-                self._do(BackendTell(QueryCleared(item_id), self.fence, command=command))
-            case CommitInput(create_response=False):
-                self._require_open()
-                self._do(BackendCommit(self.fence, False, command=command))
-            case CommitInput() | CreateResponse():
-                self.state = move(self.state, Trigger.CREATE)
-                self.fence = Fence(self.fence.epoch, self.fence.turn + 1)
-                self._start_response(self.fence, requested=True)
-                self._do(BackendCommit(self.fence, True, command=command))
-            case Configure(config=config):
-                self._require_open()
-                if config.model != self.config.model:
-                    raise InvalidRequest(
-                        "the model of a session cannot change; open a new session",
-                        code="model_update_unsupported",
-                        param="model",
-                    )
-                self._do(BackendUpdate(config, command=command))
-            case Cancel(response_id=response_id):
-                self._cancel(response_id, command)
-            case Close():
+            case cmd.AppendInput():
+                self._inputs.append(command)
+            case cmd.AppendText():
+                self._inputs.append_text(command)
+            case cmd.CommitInput():
+                self._turns.commit(command)
+            case cmd.ClearInput():
+                self._turns.clear()
+                self._shared.do(fx.Completed(command))
+            case cmd.CreateResponse():
+                self._turns.create(command)
+            case cmd.AskQuery():
+                self._talk.ask(command)
+            case cmd.ClearQuery():
+                self._talk.clear_query(command)
+            case cmd.CreateItem():
+                self._talk.create(command)
+            case cmd.RetrieveItem():
+                self._talk.retrieve(command)
+            case cmd.DeleteItem():
+                self._talk.delete(command)
+            case cmd.TruncateItem():
+                self._talk.truncate(command)
+            case cmd.PlaybackAck():
+                self._talk.ack(command)
+            case cmd.Cancel():
+                self._cancel(command)
+            case cmd.ClearOutput():
+                self._clear_output(command)
+            case cmd.Interrupt():
+                self._interrupt(command)
+            case cmd.Configure():
+                self._configure(command)
+            case cmd.Close():
                 self._begin_close(command)
+            case cmd.SignalTurn(event=event):
+                state = signalled_state(event, self._answers, self._turns, self._inputs.vad_active)
+                self._shared.emit(ev.TurnSignalled(self.fence, event, state))
+                self._shared.do(fx.Completed(command))
+            case cmd.Heartbeat():
+                self._shared.emit(ev.HeartbeatAck(self.session_id))
+                self._shared.do(fx.Completed(command))
+            case cmd.AckEvents(seq=seq):
+                self._delivery.ack(seq)
+                self._shared.do(fx.Completed(command))
 
-    def _cancel(self, response_id: str | None, command: Cancel) -> None:
-        active = self._response
-        if active is None or response_id not in (None, active.response_id):
-            unknown = response_id is not None and active is None and not self._was_ours(response_id)
-            if unknown and self.state.is_open:
-                self._do(Completed(command))
-                return
-            self._require_open()
+    # --- cancelling ---------------------------------------------------------------------------------------
+
+    def _cancel(self, command: cmd.Cancel) -> None:
+        answers, wanted = self._answers, command.response_id
+        running = [r.response_id for r in (*answers.draining, answers.active) if r is not None]
+        on_its_way = self._turns.submission is not None
+        if wanted in running or (wanted is None and (running or on_its_way)):
+            cancelled = self._next_epoch("cancelled", "client_cancelled")
+            self._shared.do(fx.BackendCancel(cancelled, self.fence, command=command))
+        elif wanted is not None and not running and not answers.was_ours(wanted):
+            self._shared.do(fx.Completed(command))
+        else:
             raise Conflict("that response is not active; nothing was cancelled", code="response_not_active")
-        self.state = move(self.state, Trigger.CANCEL)
-        cancelled = self._next_epoch("cancelled", "client_cancelled")
-        self._do(BackendCancel(cancelled, self.fence, command=command))
 
-    def _begin_close(self, command: Close) -> None:
+    def _clear_output(self, command: cmd.ClearOutput) -> None:
+        active, wanted = self._answers.active, command.response_id
+        if active is not None and wanted in (None, active.response_id):
+            self._shared.emit(ev.OutputCleared(active.fence, active.response_id))
+            cancelled = self._next_epoch("cancelled", "output_audio_buffer_clear")
+            self._shared.do(fx.BackendCancel(cancelled, self.fence, command=command))
+            return
+        if (ledger := self._answers.clear(wanted)) is not None:
+            self._delivery.void((ledger.response_id,))
+        self._shared.do(fx.Completed(command))
+
+    def _interrupt(self, command: cmd.Interrupt) -> None:
+        if command.barge_in and not self._shared.capabilities.supports_barge_in:
+            raise Unsupported("this model cannot be interrupted", code="barge_in_unsupported")
+        cancelled = self._next_epoch("cancelled", "barge_in")
+        self._turns.clear()
+        self._shared.do(fx.BackendCancel(cancelled, self.fence, command=command))
+
+    def _barge_in(self, reason: str) -> None:
+        """The user's voice ends what is being answered or played."""
+        cancelled = self._next_epoch("cancelled", reason)
+        self._shared.do(fx.BackendCancel(cancelled, self.fence))
+
+    def _next_epoch(self, status: str, reason: str) -> Fence:
+        """Close the ledgers, then bump the epoch: from here on all earlier output is stale.
+
+        What was queued of it is taken back; the closing events are held until the backend has aborted.
+        """
+        silenced = self._answers.interrupt(status, reason)
+        self._inputs.response_over()
+        self._turns.discard_waiting()
+        if self.state is State.RESPONDING:
+            self._shared.move(Trigger.CANCEL)
+        cancelled = self.fence
+        self._shared.fence = Fence(cancelled.epoch + 1, cancelled.turn)
+        self._delivery.void(silenced)
+        self._shared.record(EpochBegun(self.fence.epoch, reason))
+        return cancelled
+
+    # --- configuration and the end ------------------------------------------------------------------------
+
+    def _configure(self, command: cmd.Configure) -> None:
+        config = command.config
+        if self._turns.append_failed():
+            raise ServerFault("the append before this update failed", code="session_update_aborted")
+        if config.model != self.config.model:
+            raise InvalidRequest(
+                "the model of a session cannot change; open a new session",
+                code="model_update_unsupported",
+                param="model",
+            )
+        if config.voice != self.config.voice and self._answers.has_spoken:
+            raise InvalidRequest(
+                "the voice cannot change once it has been heard",
+                code="voice_update_after_audio_unsupported",
+                param="voice",
+            )
+        self._shared.do(fx.BackendUpdate(config, command=command))
+
+    def _begin_close(self, command: cmd.Close) -> None:
         already = not self.state.is_open
-        self.state = move(self.state, Trigger.CLOSE)
+        self._shared.move(Trigger.CLOSE)
         if already:
-            self._do(Completed(command))
+            self._shared.do(fx.Completed(command))
             return
         self._close = command
         if command.error is not None:
-            self._emit(ErrorEvent(command.error))
+            self._shared.error(command.error)
             self._next_epoch("failed", command.error.code)
         else:
             self._next_epoch("cancelled", command.reason)
-        self._do(BackendClose(command.reason, command=command))
+        self._turns.release_all()
+        self._shared.do(fx.BackendClose(command.reason, command=command))
 
-    def _next_epoch(self, status: str, reason: str) -> Fence:
-        """Close the ledger of the active response, then bump the epoch: from here its output is stale.
+    def _finish_close(self) -> None:
+        close = self._close or cmd.Close()
+        self._shared.move(Trigger.GONE)
+        self._answers.release_endings()
+        self._shared.record(SessionEnded(close.reason, close.error.code if close.error else None))
+        ending = ev.SessionExpired if close.reason in EXPIRY_REASONS else ev.SessionClosed
+        self._shared.emit(ending(self.session_id, close.reason))
 
-        Its closing events are held until the backend has aborted, so that nothing of it follows them.
-        """
-        if self._response is not None:
-            self._endings.extend(self._end_response(status, reason))
-        cancelled = self.fence
-        self.fence = Fence(cancelled.epoch + 1, cancelled.turn)
-        self._decided = False
-        self._do(Record(EpochBegun(self.fence.epoch, reason)))
-        return cancelled
+    def _fail_output(self) -> None:
+        """The client reads too slowly: its response fails and its session ends, nobody else's."""
+        self._backpressured = True
+        answers = self._answers
+        self._shared.emit(backpressure())
+        failing = [r for r in (*answers.draining, answers.active) if r is not None]
+        for response in failing:
+            answers.finish(response, "failed", "output_backpressure")
+        silenced = [response.response_id for response in failing]
+        if not failing and (ended := self._delivery.fail_last_ending("output_backpressure")):
+            answers.revoke(ended)
+            silenced = [ended]
+        self._delivery.void(silenced)
+        self._begin_close(cmd.Close("output_backpressure"))
 
-    # --- backend effects that were carried out --------------------------------------------------------
+    # --- backend effects that were carried out ------------------------------------------------------------
 
-    def _carried(self, carried: Carried) -> None:
+    def _carried(self, carried: fx.Carried) -> None:
         effect, error = carried.effect, carried.error
         match effect:
-            case BackendAppend(append=append):
-                self._settle(append.operation_id, error)
-            case BackendTell(fact=QueryAsked() as asked):
-                self._settle(asked.item_id, error)
-                if error is None:
-                    self._add_user_item(asked)
-            case BackendTell(fact=Heard()) if error is not None and self.state.is_open:
-                self._emit(ErrorEvent(ServerFault(error.message, code="runtime_signal_failed")))
-            case BackendCommit(fence=fence, create_response=True) if error is not None:
-                if self._response is not None and self._response.fence == fence:
-                    self._finish_response("failed", error.code)
-            case BackendUpdate(config=config) if error is None:
-                self.config = config
-                self._do(Record(SessionConfigured(asdict(config))))
-                self._emit(SessionUpdated(config))
-            case BackendCancel():
-                self._release_endings()
+            case fx.BackendAppend():
+                self._turns.append_carried(effect, error)
+            case fx.BackendTell(fact=be.QueryAsked() as asked):
+                if isinstance(effect.command, cmd.AskQuery):
+                    self._accounts.settle(asked.item_id, taken=error is None)
+                self._talk.asked(asked, taken=error is None)
+            case fx.BackendTell() | fx.BackendPlayback() if error is not None and effect.command is None:
+                if self.state.is_open:
+                    self._shared.error(ServerFault(error.message, code="runtime_signal_failed"))
+            case fx.BackendCommit(fence=fence, create_response=True) if error is not None:
+                active = self._answers.active
+                if active is not None and active.fence == fence:
+                    self._answers.finish(active, "failed", error.code)
+            case fx.BackendUpdate(config=config) if error is None:
+                self._shared.config = config
+                self._shared.record(SessionConfigured(config_data(config)))
+                self._shared.emit(ev.SessionUpdated(self.view()))
+            case fx.BackendCancel():
+                self._answers.release_endings()
                 if error is not None:
                     error = ServerFault(error.message, code="runtime_abort_failed")
-            case BackendClose():
+            case fx.BackendClose():
                 self._finish_close()
                 error = None
         if effect.command is None:
             return
         if error is None:
-            self._do(Completed(effect.command))
+            self._shared.do(fx.Completed(effect.command))
         else:
             self._reject(error, effect.command)
 
-    def _settle(self, operation_id: str, error: VigilError | None) -> None:
-        self._input.release(operation_id)
-        if error is None:
-            self._operations.accept(operation_id)
-        else:
-            self._operations.refuse(operation_id)
-
-    def _add_user_item(self, asked: QueryAsked) -> None:
-        item = Item(asked.item_id, "user", content=(ContentPart("input_text", asked.text),))
-        previous, self._last_item_id = self._last_item_id, asked.item_id
-        for event in (ItemAdded(previous, item), ItemCreated(previous, item), ItemDone(previous, item)):
-            self._emit(event)
-
-    def _finish_close(self) -> None:
-        close = self._close or Close()
-        self.state = move(self.state, Trigger.GONE)
-        self._release_endings()
-        self._do(Record(SessionEnded(close.reason, close.error.code if close.error else None)))
-        ending = SessionExpired if close.reason in EXPIRY_REASONS else SessionClosed
-        self._emit(ending(self.session_id, close.reason))
-
-    # --- backend outputs --------------------------------------------------------------------------------
-
-    def _output(self, output: BackendOutput) -> None:
-        match output:
-            case Delegation():
-                # A background question outlives the turn that asked it: its epoch may be old.
-                self._emit(
-                    DelegationEvent(
-                        output.fence,
-                        output.delegation_id,
-                        output.status,
-                        output.question,
-                        output.text,
-                        output.error,
-                    )
-                )
-            case Notice(code=code, message=message):
-                self._emit(NoticeEvent(code, message))
-            case TickDone():
-                self._tick_done(output)
-            case Failed():
-                self._failed(output)
-            case Closed(reason=reason):
-                self._begin_close(Close(reason))
-            case _ if output.fence.is_stale(self.fence):
-                self.stale_outputs += 1
-            case TickStarted():
-                self._tick_response_id = None
-            case Decision():
-                self._decision(output)
-            case TextDelta(fence=fence, text=text):
-                self._text(fence, text)
-            case TurnEnd():
-                self._turn_end(output)
-            case AudioDelta() | UserTranscript():
-                raise ServerFault(f"{type(output).__name__} from a backend without speech")
-
-    def _decision(self, decision: Decision) -> None:
-        if decision.action is not Action.SILENCE:
-            self._decided = True
-            if decision.action is Action.RESPONSE:
-                response = self._response_of(decision.fence)
-                self._emit_all(response.speak(decision.score))
-            return
-        response_or_none = self._response
-        if (
-            response_or_none is not None
-            and response_or_none.phase is Phase.CREATED
-            and decision.fence.turn >= response_or_none.fence.turn
-        ):
-            # Words were asked for and the model has none: listening ends the response on the client.
-            self._emit(
-                ResponseListen(
-                    decision.fence,
-                    decision.reason or "model_listen",
-                    decision.reason in (None, "model"),
-                    response_or_none.response_id,
-                )
-            )
-            self._finish_response("completed", None)
-
-    def _text(self, fence: Fence, text: str) -> None:
-        if self._response is None and not self._decided and fence.turn <= self._ended_turn:
-            self.stale_outputs += 1  # late output of a turn that has ended
-            return
-        self._emit_all(self._response_of(fence).add_text(text))
-
-    def _turn_end(self, end: TurnEnd) -> None:
-        response = self._response
-        if response is not None and (
-            end.fence.turn >= response.fence.turn or response.phase is Phase.STREAMING
-        ):
-            self._finish_response(end.status, end.reason)
-        self._ended_turn = max(self._ended_turn, end.fence.turn)
-        self._decided = False
-
-    def _tick_done(self, done: TickDone) -> None:
-        # A tick is a matter of record, and its operations wait, even when its epoch was cancelled.
-        record = {**done.record, "response_id": self._tick_response_id}
-        for operation_id in done.operations:
-            self._answer(operation_id, record, done.error_code)
-        if not done.fence.is_stale(self.fence):
-            self._emit(TickEvent(done.fence, record, done.error_code))
-
-    def _failed(self, failed: Failed) -> None:
-        error = ServerFault(failed.message, code=failed.code)
-        for operation_id in failed.operations:
-            self._answer(operation_id, {}, failed.code)
-        if failed.fatal:
-            self._begin_close(Close("request_cleanup", error))
-        elif failed.fence.is_stale(self.fence):
-            self.stale_outputs += 1
-        else:
-            self._emit(ErrorEvent(error))
-
-    def _answer(self, operation_id: str, record: dict[str, object], error_code: str | None) -> None:
-        def text_of(key: str) -> str | None:
-            value = record.get(key)
-            return None if value is None else str(value)
-
-        outcome = Outcome(
-            operation_id,
-            record,
-            text_of("text") or "",
-            text_of("action"),
-            text_of("question"),
-            text_of("response_id"),
-            error_code,
-        )
-        self._operations.answer(outcome)
-        self._do(Answered(outcome))
-
-    # --- responses --------------------------------------------------------------------------------------
-
-    def _response_of(self, fence: Fence) -> Response:
-        """The response that output of ``fence`` belongs to, created at its first visible output."""
-        response = self._response
-        if response is not None and fence.turn > response.fence.turn:
-            self._finish_response("completed", None)
-            response = None
-        if response is None:
-            self.state = move(self.state, Trigger.VISIBLE)
-            response = self._start_response(fence)
-        self._tick_response_id = response.response_id
-        return response
-
-    def _start_response(self, fence: Fence, *, requested: bool = False) -> Response:
-        self._release_endings()
-        response_id = response_id_of(self.session_id, fence.epoch, self._responses)
-        self._responses += 1
-        response = Response(response_id, fence, self._last_item_id, requested=requested)
-        self._response = response
-        self._last_item_id = response.item_id
-        self._do(Record(ResponseStarted(response_id, fence.epoch, fence.turn)))
-        self._emit_all(response.begin())
-        return response
-
-    def _finish_response(self, status: str, reason: str | None) -> None:
-        self._emit_all(self._end_response(status, reason))
-        self.state = move(self.state, Trigger.DONE)
-        self.fence = Fence(self.fence.epoch, self.fence.turn + 1)
-
-    def _end_response(self, status: str, reason: str | None) -> tuple[Event, ...]:
-        """End the active response: its closing events, and what was heard of it told to the backend."""
-        response = self._response
-        if response is None:
-            raise ServerFault("no response to end")
-        self._response = None
-        events = response.finish(status, reason)
-        # Text is read as it is emitted. A failed response enters no history.
-        heard = "" if status == "failed" else response.text
-        self._do(Record(ResponseEnded(response.response_id, status, reason, response.text, heard)))
-        fact = Heard(response.response_id, heard, complete=status == "completed")
-        self._do(BackendTell(fact, response.fence))
-        return events
-
-    def _release_endings(self) -> None:
-        endings, self._endings = self._endings, []
-        self._emit_all(endings)
-
-    # --- small helpers ----------------------------------------------------------------------------------
-
-    def _check(self, unit: InputUnit) -> None:
-        carried = {name for name, there in (("video", unit.frames), ("audio", unit.pcm)) if there}
-        required = set(self.capabilities.required_input_modalities)
-        allowed = required | set(self.capabilities.optional_input_modalities)
-        if not carried:
-            raise InvalidRequest("the append carries nothing", code="bad_event")
-        if len(unit.frames) > self.capabilities.max_frames_per_append:
-            raise InvalidRequest(
-                f"at most {self.capabilities.max_frames_per_append} frames per append; send several appends",
-                code="invalid_video_frames",
-            )
-        if not required <= carried or not carried <= allowed:
-            raise InvalidRequest(
-                f"this model takes {sorted(allowed)} and needs {sorted(required)}; "
-                f"the append carries {sorted(carried)}",
-                code="invalid_input_modality",
-            )
-
-    def _reserve(self, operation_id: str, size: int) -> bool:
-        if not self._operations.begin(operation_id):
-            return False
-        try:
-            self._input.reserve(operation_id, size)
-        except ResourceExhausted:
-            self._operations.refuse(operation_id)
-            raise
-        return True
-
-    def _require_open(self) -> None:
-        if not self.state.is_open:
-            move(self.state, Trigger.INPUT)
-
-    def _was_ours(self, response_id: str) -> bool:
-        serial = serial_of(self.session_id, response_id)
-        return serial is not None and serial < self._responses
-
-    def _reject(self, error: VigilError, command: AnyCommand) -> None:
-        if isinstance(command, AppendInput | AskQuery) and self._operations.outstanding(command.operation_id):
-            self._settle(command.operation_id, error)
+    def _reject(self, error: VigilError, command: cmd.AnyCommand) -> None:
+        outstanding = self._accounts.operations.outstanding
+        if isinstance(command, cmd.OperationCommand) and outstanding(command.operation_id):
+            self._accounts.settle(command.operation_id, taken=False)
         error.event_id = command.event_id
-        quiet = error.code == STALE_FENCE or not self.state.is_open
-        self._do(Reject(error, command, quiet))
-
-    def _emit(self, event: Event) -> None:
-        self._effects.append(Emit(event))
-
-    def _emit_all(self, events: tuple[Event, ...] | list[Event]) -> None:
-        self._effects.extend(Emit(event) for event in events)
-
-    def _do(self, effect: Effect) -> None:
-        self._effects.append(effect)
+        told: VigilError | None = None
+        if error.code != STALE_FENCE and self.state.is_open:
+            told = told_of_append(error) if isinstance(command, cmd.AppendInput) else error
+        self._shared.do(fx.Reject(error, command, told))

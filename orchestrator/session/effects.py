@@ -14,6 +14,7 @@ from orchestrator.session.events import Event
 from orchestrator.session.facts import SessionFact
 from orchestrator.session.fence import Fence
 from orchestrator.session.operations import Outcome
+from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import VigilError
 
 
@@ -26,8 +27,15 @@ class BackendEffect:
 
 @dataclass(frozen=True, slots=True)
 class BackendAppend(BackendEffect):
-    append: AppendInput
+    """``appends``: the commands whose input the unit holds; without ``command`` a committed turn sends it."""
+
+    unit: InputUnit
     fence: Fence
+    appends: tuple[AppendInput, ...]
+
+    @property
+    def operation_id(self) -> str:
+        return self.appends[-1].operation_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +62,25 @@ class BackendCancel(BackendEffect):
 
 
 @dataclass(frozen=True, slots=True)
+class BackendPlayback(BackendEffect):
+    response_id: str
+    played_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class BackendClose(BackendEffect):
     reason: str
 
 
-AnyBackendEffect = BackendAppend | BackendTell | BackendCommit | BackendUpdate | BackendCancel | BackendClose
+AnyBackendEffect = (
+    BackendAppend
+    | BackendTell
+    | BackendCommit
+    | BackendUpdate
+    | BackendCancel
+    | BackendPlayback
+    | BackendClose
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +109,14 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
+class Dropped:
+    """An operation that was taken before will not be answered: its input was let go, or refused later."""
+
+    operation_id: str
+    error: VigilError
+
+
+@dataclass(frozen=True, slots=True)
 class Completed:
     """The command was carried out. Every command ends with one ``Completed`` or one ``Reject``."""
 
@@ -97,13 +127,13 @@ class Completed:
 class Reject:
     """The command was refused and changed nothing.
 
-    ``quiet``: whoever waits for the command learns of it, but it is no event: the client itself
-    cancelled or closed.
+    Whoever waits for the command gets ``error``; ``told`` is what an error event says if nobody waits,
+    ``None`` for a refusal that the client brought about itself by a cancel, a clear or a close.
     """
 
     error: VigilError
     command: AnyCommand
-    quiet: bool = False
+    told: VigilError | None
 
 
-Effect = AnyBackendEffect | Emit | Record | Answered | Completed | Reject
+Effect = AnyBackendEffect | Emit | Record | Answered | Dropped | Completed | Reject

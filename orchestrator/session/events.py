@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from orchestrator.session.backend import SessionConfig
 from orchestrator.session.fence import Fence
 from orchestrator.session.items import ContentPart, Item
+from orchestrator.session.playback import Cursors
 from orchestrator.wire.errors import VigilError
 
 
@@ -38,9 +38,38 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionCreated(Event):
+    """First event of a session that a socket opened; it is not sequenced.
+
+    :param session: the session object of the contract
+    """
+
+    type: ClassVar[str] = "session.created"
+    session: Mapping[str, Any]
+    attachment_generation: int
+    resume_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class SessionUpdated(Event):
     type: ClassVar[str] = "session.updated"
-    config: SessionConfig
+    session: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAck(Event):
+    type: ClassVar[str] = "session.heartbeat_ack"
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResyncRequired(Event):
+    """From here on nothing is sequenced and the session cannot be resumed; not sequenced itself."""
+
+    type: ClassVar[str] = "session.resync_required"
+    delivery: ClassVar[Delivery] = Delivery.TERMINAL
+    session_id: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +124,89 @@ class ItemDone(Event):
     item: Item
 
 
+@dataclass(frozen=True, slots=True)
+class ItemRetrieved(Event):
+    type: ClassVar[str] = "conversation.item.retrieved"
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDeleted(Event):
+    type: ClassVar[str] = "conversation.item.deleted"
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemTruncated(Event):
+    type: ClassVar[str] = "conversation.item.truncated"
+    item_id: str
+    content_index: int
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptionCompleted(Event):
+    """:param duration_ms: of the audio that was transcribed"""
+
+    type: ClassVar[str] = "conversation.item.input_audio_transcription.completed"
+    item_id: str
+    transcript: str
+    duration_ms: int
+
+
+# --- input ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UserSpeechStarted(Event):
+    type: ClassVar[str] = "input_audio_buffer.speech_started"
+    item_id: str
+    audio_start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UserSpeechStopped(Event):
+    type: ClassVar[str] = "input_audio_buffer.speech_stopped"
+    item_id: str
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputCommitted(Event):
+    """:param details: flags that are set: ``is_speech``, ``no_response``, ``overlap_ack`` ..."""
+
+    type: ClassVar[str] = "input_audio_buffer.committed"
+    previous_item_id: str | None
+    item_id: str
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class InputCleared(Event):
+    type: ClassVar[str] = "input_audio_buffer.cleared"
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapDecided(Event):
+    type: ClassVar[str] = "overlap.decision"
+    fence: Fence
+    policy: str
+    action: str
+    reason: str
+    duration_ms: float
+    overlap_speech_ms: float
+    buffered: bool
+    deferred: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSignalled(Event):
+    type: ClassVar[str] = "turn.event"
+    fence: Fence
+    event: str
+    turn_state: str
+
+
 # --- responses -------------------------------------------------------------------------------------
 
 
@@ -110,6 +222,7 @@ class ResponseEvent(Event):
 class ResponseCreated(ResponseEvent):
     type: ClassVar[str] = "response.created"
     modalities: tuple[str, ...]
+    metadata: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +277,60 @@ class OutputTextDone(ResponseEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class OutputAudioDelta(ResponseEvent):
+    """One chunk of speech.
+
+    :param pcm: PCM16 mono; ``rate`` Hz
+    :param duration_ms: of this chunk; ``total_ms``: of the response up to its end
+    :param marks: (characters spoken so far, audio end in ms) that this chunk adds
+    :param cursors: the ledger as the chunk was made
+    """
+
+    type: ClassVar[str] = "response.output_audio.delta"
+    delivery: ClassVar[Delivery] = Delivery.MEDIA
+    item_id: str
+    pcm: bytes
+    rate: int
+    duration_ms: int
+    total_ms: int
+    marks: tuple[tuple[int, int], ...]
+    cursors: Cursors
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTranscriptDelta(ResponseEvent):
+    """Follows every audio chunk; stands alone (``paired`` False) where text came without audio."""
+
+    type: ClassVar[str] = "response.output_audio_transcript.delta"
+    item_id: str
+    delta: str
+    paired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAudioDone(ResponseEvent):
+    type: ClassVar[str] = "response.output_audio.done"
+    delivery: ClassVar[Delivery] = Delivery.TERMINAL
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTranscriptDone(ResponseEvent):
+    type: ClassVar[str] = "response.output_audio_transcript.done"
+    delivery: ClassVar[Delivery] = Delivery.TERMINAL
+    item_id: str
+    transcript: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCleared(ResponseEvent):
+    """Playback of the response stops; what was sent and not played is void."""
+
+    type: ClassVar[str] = "output_audio_buffer.cleared"
+    delivery: ClassVar[Delivery] = Delivery.TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
 class ContentPartDone(ResponseEvent):
     type: ClassVar[str] = "response.content_part.done"
     delivery: ClassVar[Delivery] = Delivery.TERMINAL
@@ -185,7 +352,8 @@ class ResponseDone(ResponseEvent):
 
     :param status: completed, incomplete, cancelled or failed
     :param reason: why it did not complete
-    :param item: the output item as it ended: its text is what was emitted
+    :param item: the output item as it ended; a cancelled one holds what was heard of its speech
+    :param heard: it entered history
     """
 
     type: ClassVar[str] = "response.done"
@@ -193,10 +361,25 @@ class ResponseDone(ResponseEvent):
     status: str
     reason: str | None
     item: Item
+    heard: bool
+    cursors: Cursors
+    metadata: Mapping[str, Any]
 
     @property
     def text(self) -> str:
         return "".join(part.text for part in self.item.content)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackAcknowledged(Event):
+    """:param truncate: a truncation, not an ack, moved the ledger"""
+
+    type: ClassVar[str] = "playback.acknowledged"
+    fence: Fence
+    item_id: str | None
+    cursors: Cursors
+    truncate: bool
+    history_committed: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from orchestrator.session.backend import SessionConfig
+
 
 @dataclass(frozen=True, slots=True)
 class SessionFact:
@@ -13,6 +15,13 @@ class SessionFact:
     def data(self) -> dict[str, Any]:
         """The ``data`` of the log entry: JSON-ready."""
         return asdict(self)
+
+
+def config_data(config: SessionConfig) -> dict[str, Any]:
+    """A configuration as the log keeps it: without the reference voice, which may be megabytes."""
+    data = asdict(config)
+    data["extra_body"] = {k: v for k, v in config.extra_body.items() if "ref_audio" not in k}
+    return data
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The conversation: items in the order the client sees them, and of assistant items only what was heard.
 
 An assistant item has a place from its creation, but it enters history only with a reserved slot: reserved at
-its end if something was heard, or by its first ack. Without a reservation it is too late once the user has
-committed later input.
+its end if something was heard, or by its first ack. One that ended unheard loses its chance when the user
+commits later input.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class History:
         self._kept = kept
         self._items: OrderedDict[str, Item] = OrderedDict()
         self._heard: dict[str, tuple[str, bool]] = {}
+        self._unheard: set[str] = set()
+        self._late: set[str] = set()
 
     @property
     def last_item_id(self) -> str | None:
@@ -57,9 +59,11 @@ class History:
         self._items[item.item_id] = item
         if previous_item_id is not None:
             self._move_behind(item.item_id, previous_item_id)
+        if item.role == "user":
+            self._late |= self._unheard
+            self._unheard.clear()
         while len(self._items) > self._kept:
-            oldest, _ = self._items.popitem(last=False)
-            self._heard.pop(oldest, None)
+            self._forget(next(iter(self._items)))
         return None if before == ROOT else before
 
     def update(self, item: Item) -> None:
@@ -74,8 +78,7 @@ class History:
 
     def delete(self, item_id: str | None) -> Item:
         item = self.retrieve(item_id)
-        del self._items[item.item_id]
-        self._heard.pop(item.item_id, None)
+        self._forget(item.item_id)
         return item
 
     # --- what was heard ---------------------------------------------------------------------------------
@@ -83,19 +86,24 @@ class History:
     def reserved(self, item_id: str) -> bool:
         return item_id in self._heard
 
+    def too_late(self, item_id: str) -> bool:
+        return item_id in self._late
+
     def reserve(self, item_id: str) -> None:
-        """Give an assistant item its slot. Raises ``playback_ack_too_late`` after later user input."""
-        if item_id in self._heard or item_id not in self._items:
-            return
-        after = False
-        for other in self._items.values():
-            if after and other.role == "user":
-                raise Conflict(
-                    "the user went on before anything of this item was acknowledged; history leaves it out",
-                    code="playback_ack_too_late",
-                )
-            after = after or other.item_id == item_id
-        self._heard[item_id] = ("", False)
+        """Give an assistant item its slot. Raises ``playback_ack_too_late``."""
+        if item_id in self._late:
+            raise Conflict(
+                "the user went on before anything of this item was acknowledged; history leaves it out",
+                code="playback_ack_too_late",
+            )
+        if item_id in self._items:
+            self._unheard.discard(item_id)
+            self._heard.setdefault(item_id, ("", False))
+
+    def unheard(self, item_id: str) -> None:
+        """The item ended and nothing of it was heard yet."""
+        if item_id in self._items and item_id not in self._heard:
+            self._unheard.add(item_id)
 
     def hear(self, item_id: str, text: str, *, complete: bool) -> bool:
         """Fill a reserved slot in place; True when that changed something."""
@@ -113,6 +121,12 @@ class History:
             elif (slot := self._heard.get(item.item_id)) is not None and slot[0]:
                 out.append(Line(item.item_id, item.role, *slot))
         return tuple(out)
+
+    def _forget(self, item_id: str) -> None:
+        del self._items[item_id]
+        self._heard.pop(item_id, None)
+        self._unheard.discard(item_id)
+        self._late.discard(item_id)
 
     def _move_behind(self, item_id: str, previous_item_id: str) -> None:
         order = [name for name in self._items if name != item_id]

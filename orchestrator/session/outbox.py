@@ -118,17 +118,20 @@ class Outbox:
         self._queue = kept
         return tuple(removed)
 
-    def replace(self, condition: Callable[[Event], bool], change: Callable[[Event], Outgoing]) -> bool:
-        """Change the first queued event that the condition names, in its place; False if there is none.
+    def replace_last(
+        self, condition: Callable[[Event], bool], change: Callable[[Event], Outgoing]
+    ) -> Event | None:
+        """Change the newest queued event that the condition names, in its place; what it was before.
 
         Its charge stays: a changed ending is about as large as it was.
         """
-        for queued in self._queue:
-            if condition(queued.out.event):
-                changed = change(queued.out.event)
+        for queued in reversed(self._queue):
+            before = queued.out.event
+            if condition(before):
+                changed = change(before)
                 queued.out = Outgoing(changed.event, changed.payload, queued.out.size)
-                return True
-        return False
+                return before
+        return None
 
     def statistics(self) -> dict[str, int]:
         return {

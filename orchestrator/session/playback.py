@@ -11,8 +11,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 
+from orchestrator.session.fence import Fence
 from orchestrator.session.items import assistant_item_id
 from orchestrator.wire.errors import InvalidRequest, NotFound
+
+PATIENCE_S = 5.0
+"""How long past its length an ended response counts as being played without any ack."""
 
 Marks = tuple[tuple[int, int], ...]
 """(characters spoken so far, audio end in ms), cumulative."""
@@ -63,20 +67,31 @@ class Playback:
     :param aligned: text and audio advance together; otherwise all of the text is heard, or none
     """
 
-    def __init__(self, response_id: str, *, spoken: bool, aligned: bool = True) -> None:
+    def __init__(self, response_id: str, fence: Fence, *, spoken: bool, aligned: bool = True) -> None:
         self.response_id = response_id
+        self.fence = fence
+        self.item_id = assistant_item_id(response_id)
         self.spoken = spoken
+        self.text = ""
+        """The whole text, known when the response has ended."""
+        self.completed = False
+        self.void = False
+        """It failed: nothing of it counts as heard."""
         self.generated_ms = 0
         self.sent_ms = 0
         self.played_ms = 0
         self.committed_ms = 0
-        self.ended = False
-        """No more will be generated."""
+        self.ended_at: float | None = None
+        """When the last of it was generated, in monotonic seconds."""
         self.stopped = False
         """Nothing more of it will be played."""
         self._aligned = aligned
+        self._marks: list[tuple[int, int]] = []
         self._cap_ms: int | None = None
-        self._marks: Marks = ()
+
+    @property
+    def marks(self) -> Marks:
+        return tuple(self._marks)
 
     @property
     def total_ms(self) -> int:
@@ -87,9 +102,21 @@ class Playback:
         return self.committed_ms if self._cap_ms is None else min(self.committed_ms, self._cap_ms)
 
     @property
-    def active(self) -> bool:
-        """Sent audio is still being played, as far as the ledger knows."""
+    def ended(self) -> bool:
+        return self.ended_at is not None
+
+    @property
+    def unplayed(self) -> bool:
+        """Sent audio was not committed yet."""
         return not self.stopped and self.sent_ms > self.committed_ms
+
+    def active(self, now: float) -> bool:
+        """Sent audio is still being played, as far as the ledger knows.
+
+        A client that never acknowledges anything does not hold up the session for ever.
+        """
+        late = self.ended_at is not None and now > self.ended_at + self.total_ms / 1000 + PATIENCE_S
+        return self.unplayed and not late
 
     @property
     def settled(self) -> bool:
@@ -101,7 +128,7 @@ class Playback:
 
     def generate(self, duration_ms: int, marks: Marks = ()) -> None:
         self.generated_ms += duration_ms
-        self._marks = (*self._marks, *marks)
+        self._marks.extend(marks)
 
     def send(self, duration_ms: int) -> None:
         self.sent_ms += duration_ms
@@ -116,18 +143,29 @@ class Playback:
         self.committed_ms = max(self.committed_ms, min(self.total_ms, audio_end_ms))
         self.stopped = True
 
-    def heard(self, text: str, *, completed: bool) -> str:
-        """What of the response's text reached the user so far.
+    def end(self, now: float, text: str, status: str) -> None:
+        """No more will come. A response that was cancelled or failed is not played any further."""
+        self.ended_at, self.text = now, text
+        self.completed, self.void = status == "completed", status == "failed"
+        self.stopped = self.stopped or status in ("cancelled", "failed")
 
-        :param completed: the response ended normally; then one without any audio is heard whole
+    def heard(self) -> str:
+        """What of an ended response's text reached the user so far.
+
+        One that completed without any audio is heard whole; text alone is heard as it is emitted.
         """
-        if not self.spoken:
-            return text
-        if self.total_ms == 0:
-            return text if completed else ""
+        if self.void:
+            return ""
+        if not self.spoken or (self.total_ms == 0 and self.completed):
+            return self.text
         if not self._aligned:
-            return text if self.ended and self.heard_ms >= self.total_ms else ""
-        return heard_prefix(text, self._marks, self.total_ms, self.heard_ms)
+            return self.text if 0 < self.total_ms <= self.heard_ms else ""
+        return heard_prefix(self.text, self.marks, self.total_ms, self.heard_ms)
+
+    @property
+    def heard_whole(self) -> bool:
+        """All of an ended response reached the user."""
+        return self.completed and (not self.spoken or self.heard_ms >= self.total_ms)
 
 
 class PlaybackBook:
@@ -143,8 +181,8 @@ class PlaybackBook:
         self._clock: float | None = None
         self._carry_ms = 0.0
 
-    def open(self, response_id: str, *, spoken: bool, aligned: bool = True) -> Playback:
-        ledger = self._ledgers[response_id] = Playback(response_id, spoken=spoken, aligned=aligned)
+    def open(self, response_id: str, fence: Fence, *, spoken: bool, aligned: bool = True) -> Playback:
+        ledger = self._ledgers[response_id] = Playback(response_id, fence, spoken=spoken, aligned=aligned)
         while len(self._ledgers) > self._kept:
             self._ledgers.popitem(last=False)
         return ledger
@@ -152,8 +190,12 @@ class PlaybackBook:
     def get(self, response_id: str) -> Playback | None:
         return self._ledgers.get(response_id)
 
-    def active(self) -> bool:
-        return any(ledger.active for ledger in self._ledgers.values())
+    def playing(self, now: float) -> list[Playback]:
+        """Ledgers of which sent audio is still being played, oldest first."""
+        return [ledger for ledger in self._ledgers.values() if ledger.active(now)]
+
+    def last(self) -> Playback | None:
+        return next(reversed(self._ledgers.values()), None)
 
     def advance(self, now: float) -> tuple[Playback, ...]:
         """Let the wall clock play what was sent, one response after the other; those that advanced.
@@ -182,29 +224,19 @@ class PlaybackBook:
                 break  # the player waits for more of this one
         return tuple(advanced)
 
-    def ack(
-        self,
-        response_id: str | None,
-        item_id: str | None,
-        played_ms: float,
-        committed_ms: float | None,
-        active_id: str | None,
+    def apply(self, ledger: Playback, played_ms: float, committed_ms: float | None) -> None:
+        """Enter an ack; fractions of a ms are cut."""
+        played = max(0, int(played_ms))
+        ledger.ack(played, played if committed_ms is None else max(0, int(committed_ms)))
+
+    def target(
+        self, now: float, response_id: str | None, item_id: str | None, active_id: str | None
     ) -> Playback | None:
-        """Apply a client's ack to the ledger it means; ``None``: nothing is being played.
-
-        The first ack makes the session ``ack_only``. Raises ``playback_item_mismatch`` and
-        ``playback_item_not_found``.
-        """
-        ledger = self.target(response_id, item_id, active_id)
-        self.policy = PlaybackPolicy.ACK_ONLY
-        if ledger is not None:
-            played = max(0, int(played_ms))
-            ledger.ack(played, played if committed_ms is None else max(0, int(committed_ms)))
-        return ledger
-
-    def target(self, response_id: str | None, item_id: str | None, active_id: str | None) -> Playback | None:
         """The ledger that an ack means: named by response or item, else the only one still being played,
-        else the active response's."""
+        else the active response's; ``None`` when there is none of these.
+
+        Raises ``playback_item_mismatch`` and ``playback_item_not_found``.
+        """
         if response_id is not None and item_id is not None and item_id != assistant_item_id(response_id):
             raise InvalidRequest(
                 f"item {item_id} is not of response {response_id}; name one of them",
@@ -218,13 +250,14 @@ class PlaybackBook:
             if (named := self._ledgers.get(response_id)) is None:
                 raise _unknown(item_id or response_id)
             return named
-        playing = [ledger for ledger in self._ledgers.values() if ledger.active]
+        playing = self.playing(now)
         if len(playing) == 1:
             return playing[0]
         return self._ledgers.get(active_id) if active_id is not None else None
 
     def statistics(self) -> dict[str, int]:
-        return {"ledgers": len(self._ledgers), "active": sum(each.active for each in self._ledgers.values())}
+        unplayed = sum(ledger.unplayed for ledger in self._ledgers.values())
+        return {"ledgers": len(self._ledgers), "unplayed": unplayed}
 
 
 def _unknown(name: str) -> NotFound:

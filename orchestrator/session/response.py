@@ -5,12 +5,16 @@
     CREATED --content--> STREAMING --content--> STREAMING
        |                     |
        +------- finish ------+---> DONE       exactly once
+
+A response is *spoken* when the client wants audio and the backend has it: then its text is the transcript of
+its speech, and rides with the audio chunk that says it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from orchestrator.session.events import (
     ContentPartAdded,
@@ -19,18 +23,26 @@ from orchestrator.session.events import (
     ItemAdded,
     ItemCreated,
     ItemDone,
+    OutputAudioDelta,
+    OutputAudioDone,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
     OutputTextDone,
+    OutputTranscriptDelta,
+    OutputTranscriptDone,
     RateLimitsUpdated,
     ResponseCreated,
     ResponseDone,
     ResponseSpeak,
 )
 from orchestrator.session.fence import Fence
-from orchestrator.session.items import ContentPart, Item, assistant_item_id
+from orchestrator.session.items import ContentPart, Item
+from orchestrator.session.playback import Marks, Playback
 from orchestrator.wire.errors import ServerFault
+
+MAX_TEXT_CHARS = 64 * 1024
+"""Text kept in an item and in its ending; of a longer response the newest part, the rest is in memory."""
 
 
 class Phase(StrEnum):
@@ -71,34 +83,60 @@ def serial_of(session_id: str, response_id: str) -> int | None:
 class Response:
     """One visible answer. Methods return the events that the step becomes.
 
-    :param requested: it was asked for by ``response.create`` and so exists before any output
+    :param ledger: its playback ledger; audio is entered there as it is made
+    :param modalities: ``text``, ``audio``; with audio the response is spoken
+    :param requested: it was asked for, and so exists before any output
+    :param in_history: what is heard of it enters the conversation
+    :param metadata: the client's own, returned with the response
     """
 
     def __init__(
-        self, response_id: str, fence: Fence, previous_item_id: str | None, *, requested: bool = False
+        self,
+        ledger: Playback,
+        fence: Fence,
+        modalities: tuple[str, ...] = ("text",),
+        *,
+        requested: bool = False,
+        in_history: bool = True,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        self.response_id = response_id
-        self.item_id = assistant_item_id(response_id)
+        self.ledger = ledger
+        self.response_id = ledger.response_id
+        self.item_id = ledger.item_id
         self.fence = fence
+        self.modalities = modalities
         self.requested = requested
+        self.in_history = in_history
         self.phase = Phase.CREATED
-        self._previous_item_id = previous_item_id
-        self._deltas: list[str] = []
+        self._metadata = metadata or {}
+        self._previous_item_id: str | None = None
+        self._text = ""
+        self._emitted = 0
         self._spoke = False
+        self._has_audio = False
+        self._samples = 0
+
+    @property
+    def spoken(self) -> bool:
+        return "audio" in self.modalities
 
     @property
     def text(self) -> str:
-        """What has been emitted so far."""
-        return "".join(self._deltas)
+        """Its text so far, of a spoken one the transcript up to what has been emitted."""
+        return self._text[: self._emitted]
 
-    def begin(self) -> tuple[Event, ...]:
+    def begin(self, previous_item_id: str | None) -> tuple[Event, ...]:
+        self._previous_item_id = previous_item_id
         item = Item(self.item_id, "assistant", "in_progress")
-        return (
-            ResponseCreated(self.fence, self.response_id, ("text",)),
-            ItemAdded(self._previous_item_id, item),
-            ItemCreated(self._previous_item_id, item),
+        events: tuple[Event, ...] = (
+            ResponseCreated(self.fence, self.response_id, self.modalities, self._metadata),
+            ItemAdded(previous_item_id, item),
+            ItemCreated(previous_item_id, item),
             OutputItemAdded(self.fence, self.response_id, item),
         )
+        if self.spoken:
+            events += (self._part_added(ContentPart("output_audio")),)
+        return events
 
     def speak(self, score: float | None) -> tuple[Event, ...]:
         """The model chose to speak: at most one event, never after content."""
@@ -108,32 +146,95 @@ class Response:
         return (ResponseSpeak(self.fence, self.response_id, self.item_id, score),)
 
     def add_text(self, delta: str) -> tuple[Event, ...]:
-        opening: tuple[Event, ...] = ()
-        if self._step(Step.CONTENT) is Phase.CREATED:
-            part = ContentPart("output_text")
-            opening = (ContentPartAdded(self.fence, self.response_id, self.item_id, 0, part),)
-        self._deltas.append(delta)
+        """Text to read, or for a spoken response text that waits for the audio chunk that says it."""
+        before = self._step(Step.CONTENT)
+        self._text += delta
+        if self.spoken:
+            return ()
+        self._emitted = len(self._text)
+        opening = (self._part_added(ContentPart("output_text")),) if before is Phase.CREATED else ()
         return (*opening, OutputTextDelta(self.fence, self.response_id, self.item_id, 0, delta))
 
-    def finish(self, status: str, reason: str | None) -> tuple[Event, ...]:
-        before = self._step(Step.FINISH)
-        content: tuple[ContentPart, ...] = ()
-        closing: tuple[Event, ...] = ()
-        if before is Phase.STREAMING:
-            part = ContentPart("output_text", self.text)
-            content = (part,)
-            closing = (
-                OutputTextDone(self.fence, self.response_id, self.item_id, 0, part.text),
-                ContentPartDone(self.fence, self.response_id, self.item_id, 0, part),
-            )
-        item = Item(self.item_id, "assistant", status, content)
+    def add_audio(self, pcm: bytes, rate: int, marks: Marks) -> tuple[Event, ...]:
+        """A chunk of PCM16 mono and, in the same breath, the text that waited for it."""
+        self._step(Step.CONTENT)
+        self._has_audio = True
+        before_ms = self.ledger.generated_ms
+        self._samples += len(pcm) // 2
+        # From the total, so that fractions of a ms never add up to a drift.
+        total_ms = self._samples * 1000 // rate
+        self.ledger.generate(total_ms - before_ms, marks)
+        chunk = OutputAudioDelta(
+            self.fence,
+            self.response_id,
+            self.item_id,
+            pcm,
+            rate,
+            total_ms - before_ms,
+            total_ms,
+            marks,
+            self.ledger.cursors(),
+        )
+        return (chunk, self._transcript_delta(paired=True))
+
+    def item(self, status: str, text: str) -> Item:
+        """The output item as it would end with this text."""
+        if self.phase is Phase.CREATED and not text:
+            return Item(self.item_id, "assistant", status)
+        kind = "output_audio" if self.spoken else "output_text"
+        part = ContentPart(kind, text[-MAX_TEXT_CHARS:], self.ledger.total_ms, self.ledger.marks)
+        return Item(self.item_id, "assistant", status, (part,))
+
+    def finish(self, status: str, reason: str | None, *, heard: str, committed: bool) -> tuple[Event, ...]:
+        """The closing events. The speech of a cancelled response is cut to what was ``heard``."""
+        before = self.phase
+        cut = self.spoken and status == "cancelled"
+        closing: list[Event] = []
+        if self.spoken and not cut and self._emitted < len(self._text):
+            closing.append(self._transcript_delta(paired=False))
+        text = heard if cut else self.text
+        item = self.item(status, text)
+        self._step(Step.FINISH)
+        if self.spoken:
+            closing.extend(self._close_speech(item, text))
+        elif before is Phase.STREAMING:
+            kept = item.content[0].text
+            closing.append(OutputTextDone(self.fence, self.response_id, self.item_id, 0, kept))
+            closing.append(ContentPartDone(self.fence, self.response_id, self.item_id, 0, item.content[0]))
         return (
             *closing,
             OutputItemDone(self.fence, self.response_id, item),
             ItemDone(self._previous_item_id, item),
-            ResponseDone(self.fence, self.response_id, status, reason, item),
+            ResponseDone(
+                self.fence,
+                self.response_id,
+                status,
+                reason,
+                item,
+                committed,
+                self.ledger.cursors(),
+                self._metadata,
+            ),
             RateLimitsUpdated(),
         )
+
+    def _close_speech(self, item: Item, text: str) -> list[Event]:
+        part = item.content[0] if item.content else ContentPart("output_audio")
+        events: list[Event] = []
+        if self._has_audio or self._emitted:
+            events.append(OutputAudioDone(self.fence, self.response_id, self.item_id))
+        if text:
+            events.append(OutputTranscriptDone(self.fence, self.response_id, self.item_id, part.text))
+        events.append(ContentPartDone(self.fence, self.response_id, self.item_id, 0, part))
+        return events
+
+    def _transcript_delta(self, *, paired: bool) -> Event:
+        delta = self._text[self._emitted :]
+        self._emitted = len(self._text)
+        return OutputTranscriptDelta(self.fence, self.response_id, self.item_id, delta, paired)
+
+    def _part_added(self, part: ContentPart) -> Event:
+        return ContentPartAdded(self.fence, self.response_id, self.item_id, 0, part)
 
     def _step(self, step: Step) -> Phase:
         """Take the step; return the phase before it."""

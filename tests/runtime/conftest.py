@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -9,12 +10,20 @@ import pytest
 
 from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
+from orchestrator.session.attachment import Tokens
 from orchestrator.session.backend import SessionConfig
+from orchestrator.session.lease import LeaseLimits
 from orchestrator.session.limits import SessionLimits
 from tests.fakes.backend import ListLog, ScriptedBackend
 from tests.fakes.clock import CountingIds, VirtualClock
 
 CONFIG = SessionConfig("m")
+
+
+def counting_tokens() -> Tokens:
+    """``token-1``, ``token-2`` ..."""
+    numbers = itertools.count(1)
+    return lambda: f"token-{next(numbers)}"
 
 
 @dataclass
@@ -53,7 +62,10 @@ async def open_rig(
         CONFIG,
         SessionParts(backend, log),
         clock,
+        CountingIds(),
+        counting_tokens(),
         session_limits=session_limits or SessionLimits(),
+        lease=LeaseLimits(),
         limits=limits or RuntimeLimits(),
     )
     return Rig(session, backend, log, clock)
@@ -69,7 +81,7 @@ def make_fleet(limits: RegistryLimits | None = None) -> Fleet:
         built[spec.session_id] = backend = ScriptedBackend()
         return SessionParts(backend, ListLog())
 
-    registry = Registry(build, clock, CountingIds(), limits or RegistryLimits())
+    registry = Registry(build, clock, CountingIds(), limits or RegistryLimits(), counting_tokens())
     return Fleet(registry, clock, built, specs)
 
 

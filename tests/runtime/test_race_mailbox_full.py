@@ -53,9 +53,8 @@ async def test_cancel_and_close_find_room() -> None:
 async def test_five_commits_behind_a_blocked_call_leave_one_refused() -> None:
     rig = await open_rig(session_limits=SessionLimits(max_pending_commits=4))
     rig.backend.hold("append")
-    await rig.session.submit(AppendInput("a", frame()))
-    await settle()
-    for _ in range(4):
+    for number in range(4):
+        await rig.session.submit(AppendInput(f"op{number}", frame()))
         await rig.session.submit(CommitInput())
     with pytest.raises(ResourceExhausted) as refused:
         await rig.session.submit(CommitInput())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from orchestrator.session.backend import BackendOutput, Capabilities, SessionConfig
 from orchestrator.session.commands import AnyCommand
@@ -15,27 +16,48 @@ from orchestrator.session.effects import (
     BackendEffect,
     Carried,
     Completed,
+    Dropped,
     Effect,
     Emit,
     Record,
     Reject,
 )
 from orchestrator.session.events import Event
+from orchestrator.session.lease import Lease, LeaseLimits
 from orchestrator.session.limits import SessionLimits
 from orchestrator.wire.errors import VigilError
+from tests.fakes.clock import CountingIds
 
 E = TypeVar("E", bound=Event)
 
 CAPABILITIES = Capabilities(chunk_period_ms=1000, optional_input_modalities=("audio", "video"))
 
 
+def make_core(
+    capabilities: Capabilities = CAPABILITIES,
+    limits: SessionLimits | None = None,
+    *,
+    lease: LeaseLimits | None = None,
+    **config: Any,
+) -> SessionCore:
+    """A core with counting ids and tokens ``token-1``, ``token-2`` ..."""
+    numbers = itertools.count(1)
+    return SessionCore(
+        "duplex-1",
+        SessionConfig("m", **config),
+        capabilities,
+        limits or SessionLimits(),
+        CountingIds(),
+        lambda: f"token-{next(numbers)}",
+        Lease(lease or LeaseLimits(), 0.0),
+    )
+
+
 @dataclass
 class Driver:
     """``auto``: carry out each backend effect at once, successfully."""
 
-    core: SessionCore = field(
-        default_factory=lambda: SessionCore("duplex-1", SessionConfig("m"), CAPABILITIES, SessionLimits())
-    )
+    core: SessionCore = field(default_factory=make_core)
     auto: bool = True
     now: float = 0.0
     pending: deque[AnyBackendEffect] = field(default_factory=deque)
@@ -69,6 +91,17 @@ class Driver:
         while self.auto and self.pending:
             self.carry()
 
+    def take_all(self) -> list[dict[str, Any]]:
+        """Everything that the attached socket would write now."""
+        out: list[dict[str, Any]] = []
+        while payloads := self.core.take(self.now):
+            out.extend(payloads)
+        return out
+
+    def absorb(self, effects: tuple[Effect, ...]) -> None:
+        """Effects of a step that the test took on the core itself."""
+        self._absorb(effects)
+
     # --- views ---
 
     def events(self) -> list[Event]:
@@ -85,6 +118,9 @@ class Driver:
 
     def rejects(self) -> list[str]:
         return [e.error.code for e in self.effects if isinstance(e, Reject)]
+
+    def dropped(self) -> list[str]:
+        return [e.operation_id for e in self.effects if isinstance(e, Dropped)]
 
     def completed(self) -> list[AnyCommand]:
         return [e.command for e in self.effects if isinstance(e, Completed)]

@@ -30,7 +30,6 @@ from orchestrator.session.commands import (
     Configure,
     CreateResponse,
 )
-from orchestrator.session.core import SessionCore
 from orchestrator.session.effects import (
     BackendAppend,
     BackendCancel,
@@ -55,7 +54,7 @@ from orchestrator.session.limits import SessionLimits
 from orchestrator.session.states import State
 from orchestrator.session.units import FrameInput, InputUnit
 from orchestrator.wire.errors import EngineUnavailable, InvalidRequest, VigilError
-from tests.session.driver import CAPABILITIES, Driver
+from tests.session.driver import Driver, make_core
 
 UNIT = InputUnit((FrameInput(b"x" * 40, 0),))
 F0 = Fence(0, 0)
@@ -73,13 +72,13 @@ def code_of(refused: pytest.ExceptionInfo[VigilError]) -> str:
     return refused.value.code
 
 
-# --- input -----------------------------------------------------------------------------------------------
+# --- input -------------------------------------------------------------------------------------------
 
 
 def test_append_is_submitted_with_the_fence_then_completed() -> None:
     d = Driver()
     d.send(append("a"))
-    assert d.done == [BackendAppend(append("a"), F0, command=append("a"))]
+    assert d.done == [BackendAppend(UNIT, F0, (append("a"),), command=append("a"))]
     assert d.completed() == [append("a")]
     assert d.core.state is State.LISTENING
 
@@ -112,7 +111,7 @@ def test_the_same_operation_is_not_taken_twice() -> None:
 
 
 def test_input_over_the_limit_is_refused_and_not_retained() -> None:
-    core = SessionCore("s", SessionConfig("m"), CAPABILITIES, SessionLimits(max_pending_input_bytes=100))
+    core = make_core(limits=SessionLimits(max_pending_input_bytes=100))
     d = Driver(core, auto=False)
     d.send(append("a"))
     d.send(append("b"))
@@ -141,7 +140,7 @@ def test_appends_are_checked_against_the_capabilities(
     required: tuple[str, ...], optional: tuple[str, ...], unit: InputUnit, code: str
 ) -> None:
     capabilities = Capabilities(1000, required, optional)
-    core = SessionCore("s", SessionConfig("m"), capabilities, SessionLimits())
+    core = make_core(capabilities)
     with pytest.raises(InvalidRequest) as refused:
         core.admit(append("a", unit))
     assert code_of(refused) == code
@@ -172,7 +171,7 @@ def test_clearing_tells_the_backend_and_keeps_the_state() -> None:
     assert d.core.state is State.IDLE
 
 
-# --- responses -------------------------------------------------------------------------------------------
+# --- responses ---------------------------------------------------------------------------------------
 
 
 def test_a_response_is_created_lazily_and_ends_once() -> None:
@@ -196,11 +195,21 @@ def test_heard_text_is_what_was_emitted_and_carries_the_responses_fence() -> Non
     assert told == [BackendTell(Heard(response_id, "hello", True), F0)]
 
 
-def test_silence_shows_nothing() -> None:
+def test_a_run_of_silences_is_told_once_and_then_seldom() -> None:
     d = Driver()
     d.send(append("a"))
-    d.yields(TickStarted(F0, 1, ("a",)), Decision(F0, 1, Action.SILENCE, 0.1, "model"))
-    assert d.types() == []
+    for second in range(25):
+        d.now = float(second)
+        d.yields(TickStarted(F0, second, ()), Decision(F0, second, Action.SILENCE, 0.1, "model"))
+    listens = d.of(ResponseListen)
+    assert [(e.reason, e.model_listen, e.response_id) for e in listens] == [("model_listen", True, None)] * 3
+    assert set(d.types()) == {"response.listen"}
+
+
+def test_a_silence_that_is_not_the_models_says_so() -> None:
+    d = Driver()
+    d.yields(Decision(F0, 1, Action.SILENCE, reason="gated"))
+    assert [(e.reason, e.model_listen) for e in d.of(ResponseListen)] == [("gated", False)]
 
 
 def test_delegation_without_a_note_opens_no_response() -> None:
@@ -310,7 +319,7 @@ def test_at_most_four_commits_wait() -> None:
     assert core.admit(CommitInput())
 
 
-# --- cancel ----------------------------------------------------------------------------------------------
+# --- cancel ------------------------------------------------------------------------------------------
 
 
 def test_cancel_closes_the_ledger_then_bumps_the_epoch_then_asks_the_backend() -> None:
@@ -401,7 +410,7 @@ def test_create_cancel_create_leaves_exactly_one_response() -> None:
     assert [(e.status, e.text) for e in d.of(ResponseDone)] == [("cancelled", ""), ("completed", "kept")]
 
 
-# --- ticks, notices, failures ----------------------------------------------------------------------------
+# --- ticks, notices, failures ------------------------------------------------------------------------
 
 
 def test_a_tick_answers_its_operations_with_its_response() -> None:
@@ -479,7 +488,7 @@ def test_a_fatal_failure_tells_error_then_terminal_then_the_end() -> None:
     assert d.core.state is State.CLOSED
 
 
-# --- configuration and close -----------------------------------------------------------------------------
+# --- configuration and close -------------------------------------------------------------------------
 
 
 def test_configure_applies_only_what_the_backend_took() -> None:
@@ -548,7 +557,7 @@ def test_commands_queued_behind_a_close_are_refused_quietly_and_release_their_by
     d.send(Close())
     effects = d.core.handle(0.0, append("late"))
     refused = next(e for e in effects if isinstance(e, Reject))
-    assert (refused.error.code, refused.quiet) == ("session_closed", True)
+    assert (refused.error.code, refused.told) == ("session_closed", None)
     assert d.core.statistics()["pending_input_bytes"] == 0
 
 

@@ -1,43 +1,60 @@
-"""The core against a simple model, over random sequences of commands, outputs and carried effects.
+"""The core against a simple model, over random sequences of commands, outputs, carried effects and sockets.
 
-Checked after every step: response ids are unique; at most one response is active and each ends exactly once;
-nothing of an old epoch is emitted after its cancel; every command ends once; reserved bytes are released; the
-log tells the same story as the events, in order; nothing follows the session's last event.
+Checked after every step: response ids are unique and each response begins and ends exactly once, in the
+order of the contract; nothing of an old epoch is emitted after its cancel; every command ends once; ledgers
+only grow; outbox and journal stay within their bounds; numbers on the wire have no gaps and no event is
+lost or doubled over reconnects; nothing follows the session's last event. At the end every byte is released.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from orchestrator.session.backend import (
     Action,
+    AudioDelta,
+    Capabilities,
     Closed,
     Decision,
     Failed,
-    QueryAsked,
-    SessionConfig,
+    SpeechStarted,
+    SpeechStopped,
     TextDelta,
     TickDone,
     TickStarted,
     TurnEnd,
 )
 from orchestrator.session.commands import (
+    IMMEDIATE,
+    AckEvents,
     AnyCommand,
     AppendInput,
     AskQuery,
     Cancel,
+    ClearInput,
+    ClearOutput,
     Close,
     CommitInput,
     CreateResponse,
+    Interrupt,
+    PlaybackAck,
+    TruncateItem,
 )
-from orchestrator.session.core import SessionCore
-from orchestrator.session.effects import BackendAppend, BackendTell, Completed, Emit, Record, Reject
+from orchestrator.session.effects import Completed, Emit, Record, Reject
 from orchestrator.session.events import (
     ErrorEvent,
+    Event,
+    OutputAudioDelta,
     OutputTextDelta,
     ResponseCreated,
     ResponseDone,
@@ -48,113 +65,233 @@ from orchestrator.session.events import (
 from orchestrator.session.facts import EpochBegun, ResponseEnded, ResponseStarted
 from orchestrator.session.fence import Fence
 from orchestrator.session.limits import SessionLimits
+from orchestrator.session.outbox import OutboxLimits
+from orchestrator.session.playback import Cursors
 from orchestrator.session.units import FrameInput, InputUnit
 from orchestrator.wire.errors import EngineUnavailable, InvalidRequest, VigilError
-from tests.session.driver import CAPABILITIES, Driver
+from tests.session.driver import Driver, make_core
 
-LIMIT = 300
+LIMITS = SessionLimits(
+    max_pending_input_bytes=300,
+    journal_bytes=60_000,
+    outbox=OutboxLimits(max_bytes=40_000, max_events=64),
+)
+ENDS = (SessionClosed, SessionExpired)
 
 
 class Sessions(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        core = SessionCore(
-            "duplex-1", SessionConfig("m"), CAPABILITIES, SessionLimits(max_pending_input_bytes=LIMIT)
+    @initialize(
+        auto=st.booleans(),
+        holds=st.booleans(),
+        concurrent=st.booleans(),
+        modalities=st.sampled_from([("text",), ("text", "audio")]),
+        policy=st.sampled_from(["ack_only", "wall_clock"]),
+        socket=st.booleans(),
+    )
+    def open(
+        self,
+        auto: bool,
+        holds: bool,
+        concurrent: bool,
+        modalities: tuple[str, ...],
+        policy: str,
+        socket: bool,
+    ) -> None:
+        capabilities = Capabilities(
+            1000,
+            optional_input_modalities=("audio", "video"),
+            output_modalities=("text", "audio"),
+            holds_turn_input=holds,
+            concurrent_turns=concurrent,
+        )
+        core = make_core(
+            capabilities, LIMITS, auto_response=auto, modalities=modalities, playback_policy=policy
         )
         self.d = Driver(core, auto=False)
         self.sent: list[AnyCommand] = []
-        self.serial = 0
+        self.names = 0
         self.fences = [Fence()]
+        self.generation = 0
+        self.token: str | None = None
+        self.received: list[dict[str, Any]] = []
+        self.resync = False
+        self.ledgers: dict[str, Cursors] = {}
+        if socket:
+            ticket, effects = core.attach(0.0)
+            self.d.absorb(effects)
+            self.generation, self.token = ticket.generation, ticket.token
 
     # --- what a client does ---
 
     def _send(self, command: AnyCommand) -> None:
-        """As the runtime: one command at a time, except cancel and close."""
-        if self.d.pending and not isinstance(command, Cancel | Close):
+        """As the runtime does: in order, one at a time unless the command is immediate."""
+        while self.d.pending and not isinstance(command, IMMEDIATE):
             self.d.carry()
-            while self.d.pending:
-                self.d.carry()
+        self.d.now += 0.05
         try:
             admitted = self.d.core.admit(command)
         except VigilError:
             return
         if admitted:
             self.sent.append(command)
-            self.d._absorb(self.d.core.handle(0.0, command))
+            self.d.absorb(self.d.core.handle(self.d.now, command))
         self.fences.append(self.d.core.fence)
 
-    def _name(self) -> str:
-        self.serial += 1
-        return f"op{self.serial}"
-
-    @rule(size=st.integers(1, 200), again=st.booleans())
-    def append(self, size: int, again: bool) -> None:
-        if again and self.serial:
-            self.serial -= 1
-        self._send(AppendInput(self._name(), InputUnit((FrameInput(b"x" * size, 0),))))
+    @rule(
+        size=st.integers(1, 100),
+        again=st.booleans(),
+        audio=st.booleans(),
+        speech=st.booleans(),
+        ms=st.sampled_from([100.0, 800.0]),
+        hint=st.sampled_from([None, None, "barge_in", "ack", "drop"]),
+    )
+    def append(self, size: int, again: bool, audio: bool, speech: bool, ms: float, hint: str | None) -> None:
+        self.names += not again
+        data = b"x" * size
+        unit = InputUnit(pcm=data) if audio else InputUnit((FrameInput(data, 0),))
+        command = AppendInput(
+            f"op{self.names}",
+            unit,
+            is_speech=audio and speech,
+            duration_ms=ms if audio else 0.0,
+            overlap_action=hint,
+        )
+        self._send(command)
 
     @rule(text=st.text(max_size=20))
     def ask(self, text: str) -> None:
-        self._send(AskQuery(text, self._name()))
+        self.names += 1
+        self._send(AskQuery(text, f"item_q{self.names}"))
 
     @rule(create=st.booleans())
     def commit(self, create: bool) -> None:
         self._send(CommitInput(create))
 
-    @rule()
-    def create(self) -> None:
-        self._send(CreateResponse())
+    @rule(
+        command=st.sampled_from(
+            [CreateResponse(), ClearInput(), ClearOutput(), Interrupt(True), Interrupt(False)]
+        )
+    )
+    def command(self, command: AnyCommand) -> None:
+        # Equal commands are told apart by identity, as in the runtime.
+        self._send(type(command)(**{f: getattr(command, f) for f in type(command).__slots__}))
 
-    @rule(which=st.sampled_from([None, "unknown", "last", "active"]))
+    @rule(which=st.sampled_from([None, "unknown", "last"]))
     def cancel(self, which: str | None) -> None:
         created = self.d.of(ResponseCreated)
-        named = created[-1].response_id if created and which in ("last", "active") else which
+        named = created[-1].response_id if created and which == "last" else which
         self._send(Cancel(named))
 
-    @precondition(lambda self: len(self.sent) > 8)
+    @rule(ms=st.integers(0, 3000), name=st.booleans(), truncate=st.booleans())
+    def ack(self, ms: int, name: bool, truncate: bool) -> None:
+        created = self.d.of(ResponseCreated)
+        response_id = created[-1].response_id if created and name else None
+        if truncate and response_id is not None:
+            self._send(TruncateItem("item_" + response_id, 0, ms))
+        else:
+            self._send(PlaybackAck(ms, response_id=response_id))
+
+    @precondition(lambda self: len(self.sent) > 12)
     @rule(reason=st.sampled_from(["client_close", "idle_ttl_expired"]), fault=st.booleans())
     def close(self, reason: str, fault: bool) -> None:
         self._send(Close(reason, EngineUnavailable("gone") if fault else None))
 
+    # --- the socket ---
+
+    @precondition(lambda self: self.generation and self.d.core.is_seated(self.generation))
+    @rule(count=st.integers(1, 20))
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            self._receive(self.d.core.take(self.d.now))
+
+    def _receive(self, payloads: tuple[dict[str, Any], ...]) -> None:
+        for payload in payloads:
+            if payload["type"] == "session.resync_required":
+                self.resync = True
+            if payload["type"] not in ("session.created", "session.resync_required"):
+                self.received.append(payload)
+
+    @precondition(lambda self: self.received and not self.resync)
+    @rule()
+    def ack_events(self) -> None:
+        self._send(AckEvents(self.received[-1]["server_event_seq"]))
+
+    @precondition(lambda self: self.token and not self.resync)
+    @rule(lost=st.integers(0, 3), drop=st.booleans())
+    def reconnect(self, lost: int, drop: bool) -> None:
+        """The socket breaks, perhaps with events on the way; or another one takes over."""
+        if drop:
+            self.d.absorb(self.d.core.detach(self.d.now, self.generation))
+        while lost and self.received and self._unacknowledged():
+            self.received.pop()
+            lost -= 1
+        after = self.received[-1]["server_event_seq"] if self.received else 0
+        try:
+            resumed = self.d.core.resume(self.d.now, self.token, after)
+        except VigilError as refused:
+            assert refused.code == "session_resume_expired"
+            self.token = None
+            return
+        if resumed.missed is None or resumed.ticket is None:
+            self.resync = True
+            return
+        self.generation, self.token = resumed.ticket.generation, resumed.ticket.token
+        self._receive(resumed.missed)
+
+    def _unacknowledged(self) -> bool:
+        acked = [c.seq for c in self.sent if isinstance(c, AckEvents)]
+        return bool(self.received[-1]["server_event_seq"] > max(acked, default=0))
+
     # --- what the runtime and the backend do ---
 
     @precondition(lambda self: self.d.pending)
-    @rule(fails=st.booleans())
+    @rule(fails=st.sampled_from([False, False, True]))
     def carry(self, fails: bool) -> None:
         self.d.carry(InvalidRequest("no") if fails else None)
 
     @rule(data=st.data(), action=st.sampled_from(Action))
     def decide(self, data: st.DataObject, action: Action) -> None:
-        fence = data.draw(st.sampled_from(self.fences))
+        fence = self._fence(data)
         self.d.yields(TickStarted(fence, 1, ()), Decision(fence, 1, action, 0.5))
 
-    @rule(data=st.data(), text=st.text(max_size=5))
-    def text(self, data: st.DataObject, text: str) -> None:
-        self.d.yields(TextDelta(data.draw(st.sampled_from(self.fences)), text))
+    @rule(data=st.data(), text=st.text(max_size=5), ms=st.sampled_from([0, 0, 40, 700]))
+    def output(self, data: st.DataObject, text: str, ms: int) -> None:
+        fence = self._fence(data)
+        self.d.yields(TextDelta(fence, text))
+        if ms and "audio" in self.d.core.config.modalities:
+            self.d.yields(AudioDelta(fence, bytes(2 * 8 * ms), 8000))
 
     @rule(data=st.data(), status=st.sampled_from(["completed", "incomplete", "failed"]))
     def end(self, data: st.DataObject, status: str) -> None:
-        self.d.yields(TurnEnd(data.draw(st.sampled_from(self.fences)), status))
+        self.d.yields(TurnEnd(self._fence(data), status))
 
     @rule(data=st.data())
     def tick(self, data: st.DataObject) -> None:
-        fence = data.draw(st.sampled_from(self.fences))
-        self.d.yields(TickDone(fence, 1, (f"op{self.serial}",), {"tick": 1}))
+        self.d.yields(TickDone(self._fence(data), 1, (f"op{self.names}",), {"tick": 1}))
+        self.d.absorb(self.d.core.tick(self.d.now, busy=True))
 
+    @rule(started=st.booleans())
+    def hear(self, started: bool) -> None:
+        self.d.yields(SpeechStarted(Fence(), 0) if started else SpeechStopped(Fence(), 9))
+
+    @precondition(lambda self: len(self.sent) > 12)
     @rule(data=st.data(), fatal=st.sampled_from([False, False, False, True]))
     def fail(self, data: st.DataObject, fatal: bool) -> None:
-        self.d.yields(Failed(data.draw(st.sampled_from(self.fences)), "engine_error", "no", fatal))
+        self.d.yields(Failed(self._fence(data), "engine_error", "no", fatal))
 
-    @precondition(lambda self: len(self.sent) > 8)
+    @precondition(lambda self: len(self.sent) > 20)
     @rule()
     def backend_closes(self) -> None:
         self.d.yields(Closed("gone"))
+
+    def _fence(self, data: st.DataObject) -> Fence:
+        return data.draw(st.sampled_from(self.fences[-6:]))
 
     # --- what must always hold ---
 
     @invariant()
     def responses_begin_and_end_once(self) -> None:
-        active: str | None = None
+        live: set[str] = set()
         seen: set[str] = set()
         epoch = 0
         for effect in self.d.effects:
@@ -164,27 +301,25 @@ class Sessions(RuleBasedStateMachine):
                 continue
             event = effect.event
             if isinstance(event, ResponseCreated):
-                assert active is None, "two active responses"
                 assert event.response_id not in seen, "an id was reused"
                 assert event.fence.epoch == epoch
                 seen.add(event.response_id)
-                active = event.response_id
-            assert event.response_id == active, f"{event.type} outside its response"
-            if isinstance(event, OutputTextDelta):
+                live.add(event.response_id)
+            if event.type != "output_audio_buffer.cleared":
+                assert event.response_id in live, f"{event.type} outside its response"
+            if isinstance(event, OutputTextDelta | OutputAudioDelta):
                 assert event.fence.epoch == epoch, "output of an old epoch"
             if isinstance(event, ResponseDone):
-                active = None
+                live.discard(event.response_id)
 
     @invariant()
-    def text_is_heard_as_emitted(self) -> None:
-        emitted: Counter[str] = Counter()
+    def text_ends_as_it_was_emitted(self) -> None:
         texts: dict[str, str] = {}
         for event in self.d.events():
             if isinstance(event, OutputTextDelta):
                 texts[event.response_id] = texts.get(event.response_id, "") + event.delta
-                emitted[event.response_id] += 1
-            if isinstance(event, ResponseDone):
-                assert event.text == texts.get(event.response_id, "")
+            if isinstance(event, ResponseDone) and event.response_id in texts:
+                assert event.text == texts[event.response_id]
 
     @invariant()
     def the_log_tells_the_same_story(self) -> None:
@@ -192,44 +327,70 @@ class Sessions(RuleBasedStateMachine):
         started = [f.response_id for f in story if isinstance(f, ResponseStarted)]
         ended = [f.response_id for f in story if isinstance(f, ResponseEnded)]
         assert started == [e.response_id for e in self.d.of(ResponseCreated)]
-        assert ended == started[: len(ended)]
-        assert len(started) - len(ended) in (0, 1)
+        assert len(set(ended)) == len(ended)
+        assert set(ended) <= set(started)
         epochs = [f.epoch for f in story if isinstance(f, EpochBegun)]
         assert epochs == list(range(1, len(epochs) + 1))
         assert self.d.core.fence.epoch == len(epochs)
 
     @invariant()
-    def bytes_held_are_those_in_flight(self) -> None:
-        held = 0
-        for effect in self.d.pending:
-            if isinstance(effect, BackendAppend):
-                held += effect.append.unit.size
-            elif isinstance(effect, BackendTell) and isinstance(effect.fact, QueryAsked):
-                held += len(effect.fact.text.encode())
-        assert self.d.core.statistics()["pending_input_bytes"] == held <= LIMIT
+    def ledgers_only_grow(self) -> None:
+        for created in self.d.of(ResponseCreated):
+            ledger = self.d.core._book.get(created.response_id)
+            assert ledger is not None
+            now, before = ledger.cursors(), self.ledgers.get(created.response_id, Cursors())
+            for cursor in ("generated_ms", "sent_ms", "played_ms", "committed_ms"):
+                assert getattr(now, cursor) >= getattr(before, cursor)
+            assert now.generated_ms >= now.sent_ms
+            self.ledgers[created.response_id] = now
 
     @invariant()
     def every_command_ends_once(self) -> None:
-        ended = [e.command for e in self.d.effects if isinstance(e, Completed | Reject)]
-        waiting = [e.command for e in self.d.pending if e.command is not None]
-        assert len(ended) + sum(any(w is s for s in self.sent) for w in waiting) == sum(
-            1 for _ in self.sent
-        ) + sum(not any(c is s for s in self.sent) for c in ended)
+        ended = [id(e.command) for e in self.d.effects if isinstance(e, Completed | Reject)]
+        assert len(set(ended)) == len(ended)
+        if not self.d.pending:
+            assert set(ended) >= {id(command) for command in self.sent}
+
+    @invariant()
+    def bounds_hold(self) -> None:
+        figures: dict[str, Any] = self.d.core.statistics()
+        assert figures["pending_input_bytes"] <= LIMITS.max_pending_input_bytes
+        assert figures["outbox"]["bytes"] <= LIMITS.outbox.max_bytes
+        assert figures["outbox"]["events"] <= LIMITS.outbox.max_events + LIMITS.outbox.reserve_events + 1
+        assert figures["journal"]["bytes"] <= LIMITS.journal_bytes
+
+    @invariant()
+    def the_wire_has_no_gaps(self) -> None:
+        if not self.resync:
+            numbers = [payload["server_event_seq"] for payload in self.received]
+            assert numbers == list(range(1, len(numbers) + 1))
+            ids = [payload["event_id"] for payload in self.received]
+            assert len(set(ids)) == len(ids)
 
     @invariant()
     def nothing_follows_the_end(self) -> None:
-        ends = [i for i, e in enumerate(self.d.events()) if isinstance(e, SessionClosed | SessionExpired)]
+        events: list[Event] = self.d.events()
+        ends = [i for i, event in enumerate(events) if isinstance(event, ENDS)]
         assert len(ends) <= 1
         if ends:
-            assert ends[0] == len(self.d.events()) - 1
-            started, done = self.d.of(ResponseCreated), self.d.of(ResponseDone)
-            assert len(started) == len(done)
+            assert ends[0] == len(events) - 1
+            assert len(self.d.of(ResponseCreated)) == len(self.d.of(ResponseDone))
+        for error in self.d.of(ErrorEvent):
+            assert error.error.code
 
-    @invariant()
-    def errors_are_typed(self) -> None:
-        for event in self.d.of(ErrorEvent):
-            assert event.error.code
+    def teardown(self) -> None:
+        if not hasattr(self, "d"):
+            return
+        self._send(Close())
+        while self.d.pending:
+            self.d.carry()
+        self.every_command_ends_once()
+        self.nothing_follows_the_end()
+        figures: dict[str, Any] = self.d.core.statistics()
+        assert figures["state"] == "closed"
+        assert figures["pending_input_bytes"] == 0
+        assert figures["operations"]["in_flight"] == 0
 
 
-Sessions.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Sessions.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 TestSessions = Sessions.TestCase

@@ -102,14 +102,31 @@ def test_only_what_was_heard_enters_and_it_is_filled_in_place() -> None:
     )
 
 
-def test_too_late_without_a_reservation_once_the_user_went_on() -> None:
+def test_too_late_once_an_unheard_item_is_followed_by_the_user() -> None:
     history = History()
     history.add(assistant("a1"))
+    history.unheard("a1")
     history.add(user("u1"))
+    assert history.too_late("a1")
     with pytest.raises(VigilError) as refused:
         history.reserve("a1")
     assert refused.value.code == "playback_ack_too_late"
     assert not history.hear("a1", "x", complete=True)
+
+
+def test_the_user_speaking_over_a_response_does_not_make_it_too_late() -> None:
+    history = History()
+    history.add(assistant("a1"))
+    history.add(user("u1"))
+    history.reserve("a1")
+    assert history.hear("a1", "x", complete=True)
+
+
+def test_a_forgotten_item_is_ignored() -> None:
+    history = History()
+    history.reserve("gone")
+    history.unheard("gone")
+    assert not history.reserved("gone")
 
 
 def test_any_earlier_reservation_keeps_the_slot() -> None:

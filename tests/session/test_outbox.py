@@ -8,6 +8,7 @@ from orchestrator.session.events import ErrorEvent, Event, NoticeEvent, Response
 from orchestrator.session.fence import Fence
 from orchestrator.session.items import Item
 from orchestrator.session.outbox import Outbox, OutboxLimits, Outgoing, may_use_reserve
+from orchestrator.session.playback import Cursors
 from orchestrator.wire.errors import ServerFault
 
 LIMITS = OutboxLimits(max_bytes=100, max_events=4, reserve_bytes=30, reserve_events=2)
@@ -26,7 +27,7 @@ def error(size: int = 10) -> Outgoing:
 
 
 def done(status: str) -> ResponseDone:
-    return ResponseDone(Fence(), "r", status, None, Item("i", "assistant"))
+    return ResponseDone(Fence(), "r", status, None, Item("i", "assistant"), False, Cursors(), {})
 
 
 def drain(outbox: Outbox) -> list[Outgoing]:
@@ -92,17 +93,17 @@ def test_removing_refunds_and_keeps_the_order_of_the_rest() -> None:
     assert [o.event.type for o in drain(outbox)] == ["vigil.notice", "vigil.notice", "session.closed"]
 
 
-def test_replacing_changes_an_ending_in_its_place() -> None:
+def test_replacing_changes_the_newest_match_in_its_place() -> None:
     outbox = Outbox(LIMITS)
+    outbox.offer(out(done("completed"), 5))
     outbox.offer(out(done("completed"), 10))
     outbox.offer(notice())
-    assert outbox.replace(lambda e: isinstance(e, ResponseDone), lambda _: out(done("failed"), 99))
-    assert not outbox.replace(lambda e: isinstance(e, ErrorEvent), lambda _: error())
-    first = outbox.take()
-    assert first is not None
-    assert isinstance(first.event, ResponseDone)
-    assert first.event.status == "failed"
-    assert outbox.statistics()["bytes"] == 10
+    before = outbox.replace_last(lambda e: isinstance(e, ResponseDone), lambda _: out(done("failed"), 99))
+    assert before == done("completed")
+    assert outbox.replace_last(lambda e: isinstance(e, ErrorEvent), lambda _: error()) is None
+    statuses = [o.event.status for o in drain(outbox) if isinstance(o.event, ResponseDone)]
+    assert statuses == ["completed", "failed"]
+    assert outbox.statistics()["bytes"] == 0
 
 
 @given(

@@ -4,21 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.session.playback import Playback, PlaybackBook, PlaybackPolicy, heard_prefix
+from orchestrator.session.fence import Fence
+from orchestrator.session.playback import PATIENCE_S, Playback, PlaybackBook, PlaybackPolicy, heard_prefix
 from orchestrator.wire.errors import VigilError
 
+F0 = Fence()
 TEXT = "abcdefghij klmnopqrst"
 ACK, WALL = PlaybackPolicy.ACK_ONLY, PlaybackPolicy.WALL_CLOCK
 
 
 def spoken(total_ms: int = 2000, marks: tuple[tuple[int, int], ...] = ()) -> Playback:
-    ledger = Playback("r", spoken=True)
+    ledger = Playback("r", F0, spoken=True)
     ledger.generate(total_ms, marks)
     ledger.send(total_ms)
     return ledger
 
 
-# --- text and time ---------------------------------------------------------------------------------------
+# --- text and time -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_what_is_heard_is_a_prefix_and_all_at_the_end(
         assert prefix == ""
 
 
-# --- one ledger ------------------------------------------------------------------------------------------
+# --- one ledger --------------------------------------------------------------------------------------
 
 
 def test_cursors_only_grow() -> None:
@@ -88,7 +90,7 @@ def test_cursors_only_grow() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("gsat"), st.integers(0, 3000)), max_size=30))
 def test_every_cursor_is_monotone(steps: list[tuple[str, int]]) -> None:
-    ledger = Playback("r", spoken=True)
+    ledger = Playback("r", F0, spoken=True)
     before = ledger.cursors()
     for step, ms in steps:
         match step:
@@ -111,53 +113,85 @@ def test_every_cursor_is_monotone(steps: list[tuple[str, int]]) -> None:
 def test_acks_are_not_clamped_to_what_was_sent() -> None:
     ledger = spoken(1000)
     ledger.ack(5000, 5000)
+    ledger.end(0.0, "all of it", "completed")
     assert ledger.committed_ms == 5000
-    assert ledger.heard("all of it", completed=True) == "all of it"
+    assert ledger.heard() == "all of it"
+    assert ledger.heard_whole
 
 
 def test_a_truncation_caps_what_can_ever_be_heard() -> None:
     text = "0123456789" * 2
     ledger = spoken(2000)
+    ledger.end(0.0, text, "completed")
     ledger.truncate(500)
     ledger.ack(2000, 2000)
-    assert ledger.heard(text, completed=True) == text[:5]
+    assert ledger.heard() == text[:5]
+    assert not ledger.heard_whole
     ledger.truncate(1500)
-    assert ledger.heard(text, completed=True) == text[:5], "the least truncation holds"
-    assert not ledger.active
+    assert ledger.heard() == text[:5], "the least truncation holds"
+    assert not ledger.active(0.0)
 
 
-def test_text_alone_is_heard_as_emitted() -> None:
-    ledger = Playback("r", spoken=False)
-    assert ledger.heard("written", completed=False) == "written"
+@pytest.mark.parametrize("status", ["completed", "incomplete", "cancelled"])
+def test_text_alone_is_heard_as_emitted(status: str) -> None:
+    ledger = Playback("r", F0, spoken=False)
+    ledger.end(0.0, "written", status)
+    assert ledger.heard() == "written"
+    assert ledger.heard_whole == (status == "completed")
+
+
+@pytest.mark.parametrize("is_spoken", [True, False])
+def test_nothing_of_a_failed_response_counts_as_heard(is_spoken: bool) -> None:
+    ledger = Playback("r", F0, spoken=is_spoken)
+    ledger.end(0.0, "text", "failed")
+    assert ledger.heard() == ""
+    assert not ledger.heard_whole
 
 
 def test_a_spoken_response_without_audio_is_heard_only_if_it_completed() -> None:
-    ledger = Playback("r", spoken=True)
-    assert ledger.heard("text", completed=True) == "text"
-    assert ledger.heard("text", completed=False) == ""
+    for status, heard in (("completed", "text"), ("cancelled", "")):
+        ledger = Playback("r", F0, spoken=True)
+        ledger.end(0.0, "text", status)
+        assert ledger.heard() == heard
 
 
 def test_unaligned_text_is_heard_whole_or_not_at_all() -> None:
-    ledger = Playback("r", spoken=True, aligned=False)
+    ledger = Playback("r", F0, spoken=True, aligned=False)
     ledger.generate(2000)
     ledger.send(2000)
+    ledger.end(0.0, "text", "completed")
     ledger.ack(1999, 1999)
-    ledger.ended = True
-    assert ledger.heard("text", completed=True) == ""
+    assert ledger.heard() == ""
     ledger.ack(2000, 2000)
-    assert ledger.heard("text", completed=True) == "text"
+    assert ledger.heard() == "text"
 
 
-# --- whose ack -------------------------------------------------------------------------------------------
+def test_a_client_that_never_acks_does_not_play_for_ever() -> None:
+    ledger = spoken(2000)
+    ledger.end(10.0, "text", "completed")
+    assert ledger.active(12.0)
+    assert ledger.active(10.0 + 2.0 + PATIENCE_S)
+    assert not ledger.active(10.1 + 2.0 + PATIENCE_S)
+    assert ledger.unplayed
+
+
+# --- whose ack ---------------------------------------------------------------------------------------
 
 
 def book(*names: str) -> PlaybackBook:
     made = PlaybackBook(ACK)
     for name in names:
-        ledger = made.open(name, spoken=True)
+        ledger = made.open(name, F0, spoken=True)
         ledger.generate(1000)
         ledger.send(1000)
     return made
+
+
+def ack(ledgers: PlaybackBook, name: str, played: float, committed: float | None = None) -> Playback:
+    ledger = ledgers.get(name)
+    assert ledger is not None
+    ledgers.apply(ledger, played, committed)
+    return ledger
 
 
 def test_an_ack_finds_its_response_by_id_item_or_context() -> None:
@@ -168,21 +202,21 @@ def test_an_ack_finds_its_response_by_id_item_or_context() -> None:
         ("a", "item_a", "b", "a"),
         (None, None, "b", "b"),  # two are being played: the active one is meant
     ):
-        target = ledgers.target(response_id, item_id, active)
+        target = ledgers.target(0.0, response_id, item_id, active)
         assert target is not None
         assert target.response_id == expected
 
 
 def test_the_only_one_being_played_is_meant_before_the_active_one() -> None:
     ledgers = book("a", "b")
-    ledgers.ack("b", None, 1000, None, None)
-    target = ledgers.target(None, None, "b")
+    ack(ledgers, "b", 1000)
+    target = ledgers.target(0.0, None, None, "b")
     assert target is not None
     assert target.response_id == "a"
 
 
 def test_nothing_to_play_means_no_ledger() -> None:
-    assert PlaybackBook(ACK).ack(None, None, 100, None, None) is None
+    assert PlaybackBook(ACK).target(0.0, None, None, None) is None
 
 
 @pytest.mark.parametrize(
@@ -196,37 +230,36 @@ def test_nothing_to_play_means_no_ledger() -> None:
 )
 def test_acks_that_mean_nothing(response_id: str | None, item_id: str | None, code: str) -> None:
     with pytest.raises(VigilError) as refused:
-        book("a").ack(response_id, item_id, 1, None, None)
+        book("a").target(0.0, response_id, item_id, None)
     assert refused.value.code == code
 
 
 def test_committed_defaults_to_played_and_fractions_are_cut() -> None:
     ledgers = book("a")
-    ledger = ledgers.ack("a", None, 700.9, None, None)
-    assert ledger is not None
+    ledger = ack(ledgers, "a", 700.9)
     assert (ledger.played_ms, ledger.committed_ms) == (700, 700)
-    ledgers.ack("a", None, 900, 800, None)
+    ack(ledgers, "a", 900, 800)
     assert (ledger.played_ms, ledger.committed_ms) == (900, 800)
-    ledgers.ack("a", None, -50, None, None)
+    ack(ledgers, "a", -50)
     assert ledger.played_ms == 900
 
 
 def test_a_response_is_played_until_all_of_it_is_committed() -> None:
     ledgers = book("a")
-    assert ledgers.active()
-    ledgers.ack("a", None, 1000, None, None)
-    assert not ledgers.active()
+    assert ledgers.playing(0.0)
+    ack(ledgers, "a", 1000)
+    assert not ledgers.playing(0.0)
 
 
 def test_old_ledgers_are_forgotten() -> None:
     made = PlaybackBook(ACK, kept=2)
     for name in "abc":
-        made.open(name, spoken=True)
+        made.open(name, F0, spoken=True)
     assert made.get("a") is None
     assert made.statistics()["ledgers"] == 2
 
 
-# --- wall clock ------------------------------------------------------------------------------------------
+# --- wall clock --------------------------------------------------------------------------------------
 
 
 def sent(ledgers: PlaybackBook, ledger: Playback, now: float, ms: int) -> None:
@@ -237,7 +270,7 @@ def sent(ledgers: PlaybackBook, ledger: Playback, now: float, ms: int) -> None:
 
 def test_committed_advances_at_playout_speed_from_sent() -> None:
     ledgers = PlaybackBook(WALL)
-    ledger = ledgers.open("a", spoken=True)
+    ledger = ledgers.open("a", F0, spoken=True)
     sent(ledgers, ledger, 10.0, 1000)
     assert ledgers.advance(10.4) == (ledger,)
     assert ledger.committed_ms == 400
@@ -247,7 +280,7 @@ def test_committed_advances_at_playout_speed_from_sent() -> None:
 
 def test_a_player_that_ran_dry_goes_on_from_the_next_chunk() -> None:
     ledgers = PlaybackBook(WALL)
-    ledger = ledgers.open("a", spoken=True)
+    ledger = ledgers.open("a", F0, spoken=True)
     sent(ledgers, ledger, 0.0, 200)
     sent(ledgers, ledger, 5.0, 1000)
     ledgers.advance(5.3)
@@ -256,9 +289,9 @@ def test_a_player_that_ran_dry_goes_on_from_the_next_chunk() -> None:
 
 def test_responses_play_one_after_the_other() -> None:
     ledgers = PlaybackBook(WALL)
-    first, second = ledgers.open("a", spoken=True), ledgers.open("b", spoken=True)
+    first, second = ledgers.open("a", F0, spoken=True), ledgers.open("b", F0, spoken=True)
     sent(ledgers, first, 0.0, 300)
-    first.ended = True
+    first.end(0.0, "", "completed")
     sent(ledgers, second, 0.0, 1000)
     ledgers.advance(0.5)
     assert (first.committed_ms, second.committed_ms) == (300, 200)
@@ -266,7 +299,7 @@ def test_responses_play_one_after_the_other() -> None:
 
 def test_a_stopped_response_plays_no_further() -> None:
     ledgers = PlaybackBook(WALL)
-    ledger = ledgers.open("a", spoken=True)
+    ledger = ledgers.open("a", F0, spoken=True)
     sent(ledgers, ledger, 0.0, 1000)
     ledgers.advance(0.4)
     ledger.stopped = True
@@ -274,22 +307,21 @@ def test_a_stopped_response_plays_no_further() -> None:
     assert ledger.committed_ms == 400
 
 
-def test_the_first_ack_ends_the_wall_clock() -> None:
+def test_the_wall_clock_stands_still_once_acks_count() -> None:
     ledgers = PlaybackBook(WALL)
-    ledger = ledgers.open("a", spoken=True)
+    ledger = ledgers.open("a", F0, spoken=True)
     sent(ledgers, ledger, 0.0, 1000)
     ledgers.advance(0.2)
-    ledgers.ack("a", None, 100, None, None)
-    ledgers.advance(0.9)
+    ledgers.policy = ACK
+    assert ledgers.advance(0.9) == ()
     assert ledger.committed_ms == 200
-    assert ledgers.policy is ACK
 
 
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 300)), min_size=1, max_size=20))
 def test_many_small_steps_equal_one_large_one(steps: list[tuple[int, int]]) -> None:
     """Asking often must not change what was played (no rounding drift)."""
     often, seldom = PlaybackBook(WALL), PlaybackBook(WALL)
-    ledgers = [each.open("a", spoken=True) for each in (often, seldom)]
+    ledgers = [each.open("a", F0, spoken=True) for each in (often, seldom)]
     for each, ledger in zip((often, seldom), ledgers, strict=True):
         sent(each, ledger, 0.0, 10_000)
     now = 0.0

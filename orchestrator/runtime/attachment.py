@@ -1,0 +1,75 @@
+"""One socket's seat at a session: what it writes, in order, until it is displaced or the session is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from orchestrator.session.attachment import Ticket
+from orchestrator.session.backend import Clock
+from orchestrator.session.core import SessionCore
+from orchestrator.session.states import State
+
+Payload = dict[str, Any]
+
+
+class Attachment(AsyncIterator[Payload]):
+    """Iterate to get the next event to write, as JSON values; the one task that does so is the writer.
+
+    Events are numbered as they are taken, so whoever stops reading lets them wait in the session's bounded
+    outbox. Iteration ends when the socket lost its place (``displaced``) or after the session's last event.
+
+    :param missed: events a resuming socket has to get before any other
+    :param on_leave: told once when the socket is gone
+    """
+
+    def __init__(
+        self,
+        core: SessionCore,
+        clock: Clock,
+        ticket: Ticket,
+        missed: tuple[Payload, ...],
+        on_leave: Callable[[Attachment], None],
+    ) -> None:
+        self.generation = ticket.generation
+        self.token = ticket.token
+        self._core = core
+        self._clock = clock
+        self._on_leave: Callable[[Attachment], None] | None = on_leave
+        self._next: deque[Payload] = deque(missed)
+        self._wake = asyncio.Event()
+
+    @property
+    def displaced(self) -> bool:
+        """Another socket has taken the place."""
+        return self._on_leave is not None and not self._core.is_seated(self.generation)
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def alive(self) -> None:
+        """The socket sent something, a closing frame included: it has what it was told."""
+        self._core.alive(self.generation)
+
+    def leave(self) -> None:
+        """The socket is gone, whoever closed it. Idempotent."""
+        on_leave, self._on_leave = self._on_leave, None
+        if on_leave is not None:
+            on_leave(self)
+        self._wake.set()
+
+    async def __anext__(self) -> Payload:
+        while True:
+            if not self._core.is_seated(self.generation):
+                raise StopAsyncIteration
+            if self._next:
+                return self._next.popleft()
+            self._next.extend(self._core.take(self._clock.now()))
+            if self._next:
+                continue
+            if self._core.state is State.CLOSED:
+                raise StopAsyncIteration
+            self._wake.clear()
+            await self._wake.wait()
