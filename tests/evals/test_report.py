@@ -179,6 +179,7 @@ def test_thumbnails_are_small_and_refuse_junk():
     assert thumbnail(b"") is None
 
 
+@settings(deadline=None)
 @given(st.integers(2, 9), st.integers(0, 200))
 def test_even_sample_is_bounded_and_spread(cap, count):
     sample = EvenSample(cap)

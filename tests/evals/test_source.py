@@ -57,8 +57,17 @@ async def test_a_folder_of_pictures(tmp_path):
     assert await frames_of(Video(str(tmp_path))) == [0, 1000, 2000]
 
 
-def test_a_stream_that_cannot_be_reached_hides_its_password():
+async def test_a_stream_that_cannot_be_reached_hides_its_password():
+    video = Video("rtsp://user:secret@127.0.0.1:9/cam")
+    assert video.live
+    assert "secret" not in str(video.info())
     with pytest.raises(ReplayError) as caught:
-        Video("rtsp://user:secret@127.0.0.1:9/cam")
+        await frames_of(video)
     assert caught.value.exit_code is Exit.NO_SOURCE
     assert "secret" not in caught.value.message
+
+
+def test_a_live_stream_plays_once():
+    with pytest.raises(ReplayError, match="--loop") as caught:
+        Video("rtsp://127.0.0.1:9/cam", loop=2)
+    assert caught.value.exit_code is Exit.USAGE

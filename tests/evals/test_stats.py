@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evals import stats
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.floats(0, 1))
 def test_percentile_agrees_with_numpy(values, share):
     assert stats.percentile(values, share) == pytest.approx(np.percentile(values, share * 100), abs=1e-3)
