@@ -84,6 +84,12 @@ class Views:
         return tuple(self.parts.history.blocks)
 
     @property
+    def gaps(self) -> int:
+        """Spans whose summary has failed for good, or for now."""
+        chunks = self.parts.chunks
+        return len(chunks.lost) + sum(chunk.gap for chunk in chunks.closed)
+
+    @property
     def dropped(self) -> dict[str, int]:
         """Frames not shown, by reason."""
         return dict(self.parts.open.dropped)

@@ -61,7 +61,8 @@ class PrefixCache:
                     assert isinstance(part, Image)
                     yield part.frame.uuid, 4 * self._frame
             if turn.said is not None:
-                yield from self._chars("A" * MARKS + turn.said)
+                yield "A" * MARKS, MARKS
+                yield turn.said, len(turn.said)
         if not turns:
             yield from self._chars(glue)
         if plan.generate:

@@ -346,8 +346,8 @@ def _lines(head, name, between):
 
 
 Session.TestCase.settings = settings(
-    max_examples=int(os.environ.get("VIGIL_EXAMPLES", "60")),
-    stateful_step_count=int(os.environ.get("VIGIL_STEPS", "80")),
+    max_examples=int(os.environ.get("VIGIL_EXAMPLES", "30")),
+    stateful_step_count=int(os.environ.get("VIGIL_STEPS", "50")),
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),
