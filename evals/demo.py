@@ -152,7 +152,14 @@ def wait_for_url(process: subprocess.Popen[bytes], log: Path) -> str:
 
 def replay(video: Path, out: Path, *how: str) -> None:
     command = vigil("replay", str(video), "--pace", "fast", "--query", QUERY, "--out", str(out), *how)
-    code = subprocess.call(command)
+    process = subprocess.Popen(command)
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:
+        # A terminal has told it already, and a second time does no harm: let it write its files.
+        process.send_signal(signal.SIGINT)
+        process.wait(STOP_S)
+        raise
     if code == 130:
         raise KeyboardInterrupt
     if code != 0:
