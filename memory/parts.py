@@ -21,6 +21,7 @@ from memory.window import Window
 from prompts.pack import Pack
 
 TURN_TEXT_TOKENS = 24  # time tag, role marks and a short answer, before anything was counted
+SMALLEST_TURN = 16
 SMALLEST_ROOM = 512  # what a learned context leaves for pictures and memory, at the least
 
 
@@ -120,7 +121,7 @@ class Parts:
         its window rather than end it."""
         whole = self.limits.context_tokens * 49 // 50 - 48 - self.limits.reply_tokens
         system = min(self.meter.message(self.system), whole - SMALLEST_ROOM // 2)
-        turn = min(round(self.learned.turn), (whole - system) // 3)
+        turn = max(SMALLEST_TURN, min(round(self.learned.turn), (whole - system) // 3))
         known = system, turn, self.limits
         if self._budget is None or self._budget[0] != known:
             self._budget = known, self._derive(system, turn)
