@@ -11,12 +11,18 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.engine_launch import real_engine
 from tests.engine_launch.real_engine import RealEngine
 
 ENGINE_TEST_TIMEOUT_S = 1200
 """Of a test with an engine, its boot included (the first also builds the engine's environment)."""
+
+
+# Speed is asserted in benches; here a busy machine must not fail a property.
+settings.register_profile("vigil", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("vigil")
 
 
 def pytest_configure(config: pytest.Config) -> None:
