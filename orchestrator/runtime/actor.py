@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from orchestrator.runtime.attachment import Attachment
 from orchestrator.runtime.calls import CANCEL_WAIT_S, BackendCalls, CallDeadlines, bounded
+from orchestrator.runtime.clock import system_ids, system_tokens
 from orchestrator.runtime.subscription import Subscription
 from orchestrator.session.attachment import Tokens
 from orchestrator.session.backend import (
@@ -67,12 +68,14 @@ _log = logging.getLogger(__name__)
 class SessionParts:
     """What a session is made of besides its core; built by the composition root.
 
-    ``record``: what an earlier process knew of it; the session goes on from there.
+    ``record``: what an earlier process knew of it; the session goes on from there, under the
+    ``session_id`` that it had.
     """
 
     backend: SessionBackend
     log: FactLog
     record: SessionRecord | None = None
+    session_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +141,12 @@ class Session:
         config: SessionConfig,
         parts: SessionParts,
         clock: Clock,
-        ids: Ids,
-        tokens: Tokens,
         *,
         session_limits: SessionLimits,
-        lease: LeaseLimits,
         limits: RuntimeLimits,
+        lease: LeaseLimits | None = None,
+        ids: Ids = system_ids,
+        tokens: Tokens = system_tokens,
     ) -> Session:
         """Open the backend, then start. On failure or cancellation the backend is closed again."""
         record = parts.record or SessionRecord()
@@ -162,7 +165,7 @@ class Session:
                 session_limits,
                 ids,
                 tokens,
-                Lease(lease, clock.now()),
+                Lease(lease or LeaseLimits(), clock.now()),
                 begun=record.next_fence,
             )
         except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
@@ -197,14 +197,16 @@ class Registry:
             if leaving is not None:
                 await self._place_of(leaving)
             parts = await self._build(slot.spec)
+            if parts.session_id is not None:
+                self._rename(slot, parts.session_id)
             session = await Session.open(
                 slot.spec.session_id,
                 slot.spec.alias,
                 slot.spec.config,
                 parts,
                 self._clock,
-                self._ids,
-                self._tokens,
+                ids=self._ids,
+                tokens=self._tokens,
                 session_limits=self._limits.session,
                 lease=LeaseLimits(self._limits.idle_ttl_s, self._limits.disconnect_grace_s),
                 limits=self._limits.runtime,
@@ -215,6 +217,12 @@ class Registry:
         slot.session = session
         self._spawn(self._watch(slot, session))
         return session
+
+    def _rename(self, slot: _Slot, session_id: str) -> None:
+        """The session goes on under the id that it had in an earlier process."""
+        del self._slots[slot.spec.session_id]
+        slot.spec = replace(slot.spec, session_id=session_id)
+        self._slots[session_id] = slot
 
     async def _place_of(self, leaving: _Slot) -> None:
         limit = 2 * self._limits.runtime.deadlines.close_s

@@ -12,7 +12,6 @@ from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.session.attachment import Tokens
 from orchestrator.session.backend import SessionConfig
-from orchestrator.session.lease import LeaseLimits
 from orchestrator.session.limits import SessionLimits
 from tests.fakes.backend import ListLog, ScriptedBackend
 from tests.fakes.clock import CountingIds, VirtualClock
@@ -62,10 +61,9 @@ async def open_rig(
         CONFIG,
         SessionParts(backend, log),
         clock,
-        CountingIds(),
-        counting_tokens(),
+        ids=CountingIds(),
+        tokens=counting_tokens(),
         session_limits=session_limits or SessionLimits(),
-        lease=LeaseLimits(),
         limits=limits or RuntimeLimits(),
     )
     return Rig(session, backend, log, clock)
