@@ -41,7 +41,7 @@ def said(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
-def request(*messages: Mapping[str, Any], first: float = 5, total: float = 10, **params: Any) -> ChatRequest:
+def request(*messages: Mapping[str, Any], first: float = 30, total: float = 60, **params: Any) -> ChatRequest:
     session = params.pop("session", "s1")
     return ChatRequest(messages, {"max_tokens": 64, **params}, Deadlines(first, total), session)
 
