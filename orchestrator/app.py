@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -18,6 +19,8 @@ from bridges.image_fetch import ImageFetcher
 from bridges.text_engine import TextEngine
 from engine_launch.facts import EngineFacts
 from memory.plan import Limits as WindowLimits
+from memory.store.errors import StoreError
+from memory.tally import Tally
 from orchestrator.api.body import BodyBudget
 from orchestrator.api.context import ApiContext, ApiLimits, MemoryView
 from orchestrator.api.idempotency import Idempotency
@@ -28,11 +31,13 @@ from orchestrator.backends.replay.backend import ReplayBackend
 from orchestrator.backends.replay.decide import DecideOptions, DecisionPoint, ThresholdRefused, threshold_bias
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.request import EngineLimits
+from orchestrator.directory import Live
 from orchestrator.engine_setup import Engine
 from orchestrator.engine_watch import EngineWatch
 from orchestrator.exits import Exit, SetupError
 from orchestrator.keeping import DurableKeeper, Keeper, TransientKeeper
 from orchestrator.observed import Observed
+from orchestrator.records import Records, counted
 from orchestrator.runtime.actor import Session, SessionParts
 from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.permits import Permits
@@ -46,6 +51,8 @@ from orchestrator.text_access import ImageAccess, TextAccess
 from orchestrator.version import vigil_version
 from prompts.pack import Pack
 
+_log = logging.getLogger(__name__)
+
 LIVE_TICKS = 32
 """Decisions of all sessions in flight at one engine; it batches them."""
 BACKGROUND = 2
@@ -56,6 +63,15 @@ _IMAGE_CACHE_BYTES_PER_PIXEL = 6
 
 _UNKNOWN_IMAGE_CACHE = 4 * 2**30
 """The engine's own default. Believing in too much costs a retry, never a wrong answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a live session is made of, besides its core."""
+
+    backend: ReplayBackend
+    observed: Observed
+    tally: Tally
 
 
 class Core:
@@ -76,6 +92,8 @@ class Core:
         self.solvers = solver_chain(settings)
         self.summarizer = summarizer_of(settings)
         self.permits = Permits(LIVE_TICKS, BACKGROUND)
+        # Frames in flight when the engine died are tried one at a time, over all sessions.
+        self._suspect_lane = asyncio.Lock()
         self.gate = FrameGate(_frame_bounds(engine.pack, settings.limits.frame_bytes))
         self.watch = EngineWatch(
             self.chat, self.clock, period_s=settings.timeouts.watch_s, ping_s=settings.timeouts.ping_s
@@ -92,8 +110,19 @@ class Core:
         )
         self._decide = _decide_options(settings)
         self._limits = window_limits(engine.pack, engine.facts)
-        self._backends: dict[str, tuple[ReplayBackend, Observed]] = {}
-        self._endings: set[asyncio.Task[None]] = set()
+        self._parts: dict[str, _Parts] = {}
+        self._endings: dict[str, asyncio.Task[None]] = {}
+        self.records: Records | None = None
+        if keeper.store is not None:
+            self.records = Records(
+                keeper.store,
+                settings.webhook,
+                self.registry,
+                self.metrics,
+                self.clock,
+                self._live,
+                self._released,
+            )
         self.metrics.add_gauges(self._gauges)
 
     @property
@@ -121,7 +150,9 @@ class Core:
     async def aclose(self) -> None:
         """End every session, then everything that was opened for them."""
         await self.registry.drain(self.settings.timeouts.drain_s)
-        await asyncio.gather(*self._endings)
+        await asyncio.gather(*self._endings.values())
+        if self.records is not None:
+            await self.records.aclose()
         await self.keeper.aclose()
         await self.chat.aclose()
         if self.solvers is not None:
@@ -132,11 +163,10 @@ class Core:
 
     def memory_of(self, session_id: str) -> MemoryView:
         """The memory of a live session; an empty view of one that is gone."""
-        parts = self._backends.get(session_id)
+        parts = self._parts.get(session_id)
         if parts is None:
             return MemoryView()
-        backend, observed = parts
-        memory = backend.memory
+        memory, observed = parts.backend.memory, parts.observed
         return MemoryView(
             long_term=tuple(passage.text for passage in memory.long_term),
             summaries=tuple(passage.text for passage in memory.summaries),
@@ -148,6 +178,11 @@ class Core:
     async def _build(self, spec: SessionSpec) -> SessionParts:
         pack, facts = self.engine.pack, self.engine.facts
         kept = await self.keeper.keep(spec, pack.digest)
+        session_id = kept.session_id
+        tally = counted(kept, self.metrics)
+        if self.records is not None:
+            await self.records.opening(session_id, kept)
+        ended, released = kept.ended, kept.released
 
         def on_output(output: BackendOutput) -> None:
             if isinstance(output, TickStarted):
@@ -155,13 +190,13 @@ class Core:
             self.metrics.observe(output)
 
         async def on_closed(reason: str) -> None:
-            await kept.ended(reason)
-            task = asyncio.create_task(self._let_go(spec.session_id, kept.released))
-            self._endings.add(task)
-            task.add_done_callback(self._endings.discard)
+            try:
+                await ended(reason)
+            finally:
+                self._endings[session_id] = asyncio.create_task(self._let_go(session_id, released))
 
         backend = ReplayBackend(
-            spec.session_id,
+            session_id,
             pack,
             self.chat,
             kept.frames,
@@ -186,18 +221,38 @@ class Core:
             solver=self.solvers,
             summarizer=self.summarizer,
             history=kept.history,
+            suspect_lane=self._suspect_lane,
         )
         observed = Observed(backend, on_output, on_closed)
-        self._backends[spec.session_id] = backend, observed
-        return SessionParts(observed, kept.log)
+        self._parts[session_id] = _Parts(backend, observed, tally)
+        return SessionParts(observed, kept.log, kept.record, session_id)
 
-    async def _let_go(self, session_id: str, released: Any) -> None:
+    async def _let_go(self, session_id: str, released: Callable[[], Awaitable[None]]) -> None:
         """The session writes its last fact after its backend is closed; then nothing of it is needed."""
-        self._backends.pop(session_id, None)
+        self._parts.pop(session_id, None)
         session = self.registry.get(session_id)
-        if session is not None:
-            await session.closed.wait()
-        await released()
+        try:
+            if session is not None:
+                await session.closed.wait()
+            await released()
+        except StoreError:
+            _log.exception("session %s: its log could not be closed", session_id)
+        finally:
+            del self._endings[session_id]
+            if self.records is not None:
+                self.records.news(session_id)
+
+    async def _released(self, session_id: str) -> None:
+        ending = self._endings.get(session_id)
+        if ending is not None:
+            await asyncio.shield(ending)
+
+    def _live(self, session_id: str) -> Live | None:
+        session, parts = self.registry.get(session_id), self._parts.get(session_id)
+        if session is None or parts is None:
+            return None
+        health = {**parts.backend.health, "lag_s": parts.observed.lag_s}
+        return Live(session, parts.backend.memory, parts.tally, health)
 
     def _gauges(self) -> Mapping[str, float | Mapping[str, float]]:
         registry = self.registry.statistics()
@@ -214,14 +269,19 @@ class Core:
             "pending_input_bytes": float(sum(int(str(s["pending_input_bytes"])) for s in sessions)),
             "outbox_events": float(sum(reader["queued"] for reader in readers)),
             "outbox_dropped": float(sum(reader["dropped"] for reader in readers)),
-            "lag_seconds": max((observed.lag_s for _, observed in self._backends.values()), default=0.0),
+            "lag_seconds": max((p.observed.lag_s for p in self._parts.values()), default=0.0),
             "frames_waiting": float(
-                sum(b.statistics()["frames"]["waiting"] for b, _ in self._backends.values())
+                sum(p.backend.statistics()["frames"]["waiting"] for p in self._parts.values())
             ),
             "solver_in_flight": {name: float(s["in_flight"]) for name, s in solvers.items()},
             "solver_waiting": {name: float(s["waiting"]) for name, s in solvers.items()},
             "permits_waiting": {kind: float(n) for kind, n in permits["waiting"].items()},
             "permits_running": {kind: float(n) for kind, n in permits["running"].items()},
+            "summary_gaps": float(
+                sum(p.backend.statistics()["summaries"]["gaps"] for p in self._parts.values())
+            ),
+            **({"summarizer": self.summarizer.statistics()} if self.summarizer else {}),
+            **(self.records.gauges() if self.records else {}),
             "engine_ready": float(engine.ready),
             "engine_state": {state: float(state == engine.state) for state in ENGINE_STATES},
         }
@@ -269,6 +329,8 @@ def make_app(core: Core) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if core.records is not None:
+            await core.records.start()
         tasks = [asyncio.create_task(core.watch.run()), asyncio.create_task(_sweep(core))]
         try:
             yield
@@ -294,7 +356,8 @@ async def _sweep(core: Core) -> None:
 
 
 def _context(core: Core, texts: TextEngine, fetcher: ImageFetcher | None) -> ApiContext:
-    settings, pack = core.settings, core.engine.pack
+    settings, pack, records = core.settings, core.engine.pack, core.records
+    assert records is not None, "a service keeps its sessions"
     limits = settings.limits
     return ApiContext(
         version=vigil_version(),
@@ -314,6 +377,7 @@ def _context(core: Core, texts: TextEngine, fetcher: ImageFetcher | None) -> Api
             requests_per_session=limits.requests_per_session,
             body_s=settings.timeouts.body_s,
             request_s=settings.timeouts.request_s,
+            event_streams=limits.event_streams,
         ),
         registry=core.registry,
         clock=core.clock,
@@ -327,6 +391,7 @@ def _context(core: Core, texts: TextEngine, fetcher: ImageFetcher | None) -> Api
         tenant_of=settings.auth.tenant_of if settings.auth.api_keys else None,
         engine_state=core.watch.state,
         memory_of=core.memory_of,
+        sessions=records.directory,
     )
 
 

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from memory.facts import AnyFact, parse_fact
 from memory.render import RENDERER
-from memory.store.base import FrameStore
+from memory.store.base import Entry, FrameStore
+from memory.store.errors import SessionGone
 from memory.store.session import DurableSession
 from memory.store.store import Store
 from memory.store.transient import TransientFrames, TransientLog
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Clock, FactLog
+from orchestrator.session.record import SessionRecord
 
 RESUMABLE = "shutdown"
 """The reason of a close after which the same session goes on when the service is back."""
+
+
+class WatchedLog(FactLog, Protocol):
+    """A log that tells of each entry as it is appended."""
+
+    def subscribe(self, callback: Callable[[Entry], None]) -> Callable[[], None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +35,43 @@ class Kept:
     """What one session is given to remember with.
 
     :param frame_key: keys its frames' ids towards the engine; ``salt``: the engine's ``cache_salt``
-    :param history: facts of a session that goes on
+    :param session_id: the one it had before, if it goes on
+    :param past: the log so far of a session that goes on
     :param ended: to be awaited when its backend is closed
     :param released: to be awaited when nothing of it is written any more
     """
 
-    log: FactLog
+    session_id: str
+    log: WatchedLog
     frames: FrameStore
     frame_key: bytes
     salt: str
-    history: Sequence[AnyFact]
+    past: Sequence[Entry]
     ended: Callable[[str], Awaitable[None]]
     released: Callable[[], Awaitable[None]]
 
+    @property
+    def history(self) -> list[AnyFact]:
+        """What memory has to fold of the past."""
+        parsed = [parse_fact(entry.kind, dict(entry.data)) for entry in self.past]
+        return [fact for fact in parsed if fact is not None]
+
+    @property
+    def record(self) -> SessionRecord | None:
+        """What the session itself goes on from; ``None`` for a new one."""
+        if not self.past:
+            return None
+        record = SessionRecord()
+        for entry in self.past:
+            record.apply(entry.kind, entry.data)
+        return record
+
 
 class Keeper(Protocol):
+    @property
+    def store(self) -> Store | None:
+        """Where sessions can be looked up, also when they are over."""
+
     async def keep(self, spec: SessionSpec, pack_digest: str) -> Kept: ...
 
     async def salt(self, tenant: str) -> str:
@@ -55,6 +86,8 @@ class Keeper(Protocol):
 class TransientKeeper:
     """Nothing survives the process."""
 
+    store: Store | None = None
+
     def __init__(self, clock: Clock, max_frame_bytes: int = 512 * 2**20) -> None:
         self._clock = clock
         self._frames = TransientFrames(max_frame_bytes)
@@ -62,7 +95,7 @@ class TransientKeeper:
 
     async def keep(self, spec: SessionSpec, pack_digest: str) -> Kept:
         log = TransientLog(self._clock.wall_ms)
-        return Kept(log, self._frames, self._key, self._key.hex(), (), _nothing, _nothing)
+        return Kept(spec.session_id, log, self._frames, self._key, self._key.hex(), (), _nothing, _nothing)
 
     async def salt(self, tenant: str) -> str:
         return self._key.hex()
@@ -82,7 +115,7 @@ class DurableKeeper:
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
+        self.store: Store = store
         self._clock = clock
         self._ours: set[str] = set()
 
@@ -93,11 +126,11 @@ class DurableKeeper:
         return cls(store, clock)
 
     async def keep(self, spec: SessionSpec, pack_digest: str) -> Kept:
-        keys = await self._store.keys(spec.tenant)
+        keys = await self.store.keys(spec.tenant)
         session = await self._cut_off(spec, pack_digest)
-        history: list[AnyFact] = []
+        past: Sequence[Entry] = ()
         if session is None:
-            session = await self._store.create(
+            session = await self.store.create(
                 spec.session_id,
                 tenant=spec.tenant,
                 model=spec.config.model,
@@ -106,37 +139,38 @@ class DurableKeeper:
                 alias=spec.alias,
             )
         else:
-            parsed = [parse_fact(entry.kind, dict(entry.data)) for entry in await session.log.read()]
-            history = [fact for fact in parsed if fact is not None]
+            past = await session.log.read()
         kept = session
         self._ours.add(kept.id)
 
         async def ended(reason: str) -> None:
             if reason != RESUMABLE:
-                await kept.close()
+                with suppress(SessionGone):  # deleted: its end need not be recorded
+                    await kept.close()
 
         async def released() -> None:
             self._ours.discard(kept.id)
-            await kept.release()
+            with suppress(SessionGone):
+                await kept.release()
 
         salt = keys.cache_salt()
-        return Kept(kept.log, kept.frames, keys.frame_key, salt, history, ended, released)
+        return Kept(kept.id, kept.log, kept.frames, keys.frame_key, salt, past, ended, released)
 
     async def salt(self, tenant: str) -> str:
-        return (await self._store.keys(tenant)).cache_salt()
+        return (await self.store.keys(tenant)).cache_salt()
 
     async def sweep(self) -> None:
-        await self._store.sweep(self._clock.wall_ms())
+        await self.store.sweep(self._clock.wall_ms())
 
     async def aclose(self) -> None:
-        await self._store.close()
+        await self.store.close()
 
     async def _cut_off(self, spec: SessionSpec, pack_digest: str) -> DurableSession | None:
         """The session that this alias had when an earlier process ended, if it can go on."""
-        info = await self._store.find(spec.tenant, spec.alias)
+        info = await self.store.find(spec.tenant, spec.alias)
         if info is None:
             return None
-        session = await self._store.session(info.id)
+        session = await self.store.session(info.id)
         known = (info.model, info.pack_digest, info.renderer) == (spec.config.model, pack_digest, RENDERER)
         if known and info.last_seq > 0 and info.id not in self._ours:
             return session

@@ -7,9 +7,10 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -38,7 +39,18 @@ def serve(settings: Settings) -> Exit:
 
 
 class _Server(uvicorn.Server):
-    """Ends in order at the first signal, at once at the second; the process then exits as if it had ended."""
+    """Ends in order at the first signal, at once at the second; the process then exits as if it had ended.
+
+    :param on_exit: called at a signal, before connections are waited for
+    """
+
+    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_exit = on_exit
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._on_exit()
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -63,7 +75,8 @@ async def _run(settings: Settings, engine: Engine, listener: socket.socket) -> E
         timeout_graceful_shutdown=round(settings.timeouts.drain_s) or 1,
         server_header=False,
     )
-    server = _Server(config)
+    assert core.records is not None
+    server = _Server(config, core.records.stop_readers)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     _tell(f"serving {engine.facts.model} ({engine.pack.family}) on http://{shown}:{port}")

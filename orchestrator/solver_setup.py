@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bridges.solver import ChatSolver, SolverChain
-from orchestrator.settings import Settings, Solver
+from orchestrator.setting_groups import Solver
+from orchestrator.settings import Settings
 
 
 def solver_chain(settings: Settings) -> SolverChain | None:

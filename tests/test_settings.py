@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.setting_groups import is_loopback
 from orchestrator.settings import (
     Settings,
     SettingsError,
     flag_of,
-    is_loopback,
     leaves,
     load_settings,
     variable_of,

@@ -129,16 +129,7 @@ class DurableSession:
     async def save_snapshot(self, name: str, seq: int, data: Mapping[str, Any]) -> None:
         """Keep folded state as of ``seq`` under ``name``, in place of the one before."""
         await self.log.flush()
-        row = {"session": self.id, "name": name, "seq": seq, "data": orjson.dumps(data).decode()}
-        insert = self._database.insert(SNAPSHOTS).values(row)
-        upsert = insert.on_conflict_do_update(
-            index_elements=[SNAPSHOTS.c.session, SNAPSHOTS.c.name],
-            set_={"seq": insert.excluded.seq, "data": insert.excluded.data},
-        )
-        try:
-            await self._database.write(lambda connection: connection.execute(upsert).rowcount)
-        except Refused:
-            raise self._gone() from None
+        await save_snapshot(self._database, self.id, name, seq, data)
 
     async def snapshot(self, name: str) -> Snapshot | None:
         """The newest snapshot of that name."""
@@ -160,6 +151,22 @@ class DurableSession:
 
     def _gone(self) -> SessionGone:
         return SessionGone(f"session {self.id} was deleted")
+
+
+async def save_snapshot(
+    database: Database, session: str, name: str, seq: int, data: Mapping[str, Any]
+) -> None:
+    """Write a snapshot in place of the one of that name. Raises ``SessionGone``."""
+    row = {"session": session, "name": name, "seq": seq, "data": orjson.dumps(data).decode()}
+    insert = database.insert(SNAPSHOTS).values(row)
+    upsert = insert.on_conflict_do_update(
+        index_elements=[SNAPSHOTS.c.session, SNAPSHOTS.c.name],
+        set_={"seq": insert.excluded.seq, "data": insert.excluded.data},
+    )
+    try:
+        await database.write(lambda connection: connection.execute(upsert).rowcount)
+    except Refused:
+        raise SessionGone(f"session {session} was deleted") from None
 
 
 def select_info() -> Select[Any]:

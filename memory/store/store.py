@@ -7,21 +7,30 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, tuple_
 
+from memory.store.base import Entry
 from memory.store.database import Database, Refused
-from memory.store.errors import SessionExists, SessionGone
+from memory.store.errors import SessionExists, SessionGone, StoreError
 from memory.store.export import export_tar
 from memory.store.files import FrameFiles
 from memory.store.frames import SessionFrames
 from memory.store.log import DurableLog
 from memory.store.retention import Retention, Swept
-from memory.store.schema import SESSIONS, TENANT_KEYS
-from memory.store.session import DurableSession, SessionInfo, load_info, load_infos, select_info
+from memory.store.schema import SESSIONS, SNAPSHOTS, TENANT_KEYS
+from memory.store.session import (
+    DurableSession,
+    SessionInfo,
+    load_info,
+    load_infos,
+    save_snapshot,
+    select_info,
+)
 from memory.store.transient import TransientFrames
 from memory.store.writer import GroupWriter
 
@@ -173,6 +182,31 @@ class Store:
             query = query.where(age < (last.created_ms, last.id))
         query = query.order_by(SESSIONS.c.created_ms.desc(), SESSIONS.c.id.desc()).limit(limit)
         return await load_infos(self._database, query)
+
+    async def entries(self, session_id: str, after: int = 0) -> AsyncIterator[list[Entry]]:
+        """A session's facts with ``seq > after``, in pages: all that was appended before the call and is
+        durable. Raises ``SessionGone``.
+        """
+        there = self._open.get(session_id)
+        if there is not None:
+            with suppress(StoreError):  # a log that failed has its durable part still
+                await there.log.flush()
+        info = await load_info(self._database, session_id)
+        async for page in self._assemble(info).log.pages(after, info.last_seq):
+            yield page
+
+    async def bookmark(self, session_id: str, name: str, seq: int) -> None:
+        """Keep how far a reader of that name has come in a session's log. Raises ``SessionGone``."""
+        await save_snapshot(self._database, session_id, name, seq, {})
+
+    async def bookmarks(self, name: str, session_id: str | None = None) -> dict[str, int]:
+        """How far the reader of that name has come, by session; of all sessions, or of one."""
+        query = select(SNAPSHOTS.c.session, SNAPSHOTS.c.seq).where(SNAPSHOTS.c.name == name)
+        if session_id is not None:
+            query = query.where(SNAPSHOTS.c.session == session_id)
+        return await self._database.read(
+            lambda connection: {row.session: row.seq for row in connection.execute(query)}
+        )
 
     async def export(self, session_id: str) -> AsyncIterator[bytes]:
         """The session as a tar, in pieces (format: ``memory.store.export``). Raises ``SessionGone``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +20,10 @@ from orchestrator.wire.errors import Unauthenticated
 
 @dataclass(frozen=True, slots=True)
 class ApiLimits:
-    """Bounds of one request; sizes in bytes, times in seconds."""
+    """Bounds of one request; sizes in bytes, times in seconds.
+
+    :param event_streams: readers of one session's events at a time
+    """
 
     body_bytes: int
     frame_bytes: int
@@ -29,6 +32,7 @@ class ApiLimits:
     requests_per_session: int
     body_s: float
     request_s: float
+    event_streams: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,48 @@ class MemoryView:
     media_time_ms: int | None = None
 
 
+class Fact(Protocol):
+    """One entry of a session's log. ``at_ms``: Unix time."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def at_ms(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+
+
+class FactTail(Protocol):
+    """One reader of a session's facts.
+
+    ``behind``: facts it has fallen behind a live session; ``reason``: why the pages ended.
+    """
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def behind(self) -> int: ...
+    @property
+    def reason(self) -> str | None: ...
+
+    def pages(self, idle_s: float) -> AsyncGenerator[Sequence[Fact], None]:
+        """Facts as they come; an empty page when none came for ``idle_s`` seconds."""
+
+
+class SessionRecords(Protocol):
+    """Sessions of a tenant, live or kept, by id or by the tenant's own name. All raise ``VigilError``."""
+
+    async def page(self, tenant: str, limit: int, after: str | None) -> Mapping[str, Any]: ...
+    async def about(self, tenant: str, name: str) -> Mapping[str, Any]: ...
+    async def memory(self, tenant: str, name: str) -> Mapping[str, Any]: ...
+    async def plan(self, tenant: str, name: str) -> Mapping[str, Any]: ...
+    async def export(self, tenant: str, name: str) -> tuple[str, AsyncIterator[bytes]]: ...
+    async def delete(self, tenant: str, name: str) -> str: ...
+    async def tail(self, tenant: str, name: str, after: int) -> FactTail: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ApiContext:
     """:param model: the served model's name
@@ -100,6 +146,7 @@ class ApiContext:
     tenant_of: Callable[[str], str | None] | None
     engine_state: Callable[[], EngineState]
     memory_of: Callable[[str], MemoryView]
+    sessions: SessionRecords
 
 
 LOCAL_TENANT = "local"

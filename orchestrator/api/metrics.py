@@ -17,6 +17,13 @@ _LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 
 _RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
 ENGINE_STATES = ("starting", "ready", "slow", "wedged", "dead")
 
+_TEXTS = {
+    "summary_landed": ("summary", "landed"),
+    "summary_failed": ("summary", "failed"),
+    "rollup_landed": ("long_term_block", "landed"),
+    "rollup_failed": ("long_term_block", "failed"),
+}
+
 Gauges = Callable[[], Mapping[str, float | Mapping[str, float]]]
 """Gauges by name without prefix; a mapping value has one entry per value of the label ``of``."""
 
@@ -46,7 +53,15 @@ class Metrics:
         self._expected = counter("expected_cached_tokens", "of these, promised by the prefix audit")
         self._completion = counter("completion_tokens", "generated tokens of all decisions")
         self._reuse = histogram("tick_reuse_ratio", "cached tokens by prompt tokens, per decision", _RATIOS)
-        self._shortfalls = counter("prefix_shortfalls", "decisions with fewer cached tokens than promised")
+        self._kept = counter("prefix_kept_tokens", "of the promised tokens, found in the cache")
+        self._shortfalls = counter(
+            "prefix_shortfalls",
+            "decisions with fewer cached tokens than promised, by where bytes differ",
+            ("kind",),
+        )
+        self._texts = counter("summaries", "summaries and long-term blocks", ("of", "outcome"))
+        self._handovers = counter("window_handovers", "switches to a next window", ("reason",))
+        self._deliveries = counter("webhook_events", "events for the webhook", ("outcome",))
         self._bytes = counter("engine_body_bytes", "bytes of request bodies sent to the engine for decisions")
         self._retries = counter("engine_retries", "requests sent again with all payloads")
         self._delegations = counter("delegations", "background questions", ("status",))
@@ -62,6 +77,17 @@ class Metrics:
                 self._delegations.labels(status).inc()
             case Notice(code=code):
                 self._notices.labels(code).inc()
+
+    def fact(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Count one fact of a session's log."""
+        if kind in _TEXTS:
+            self._texts.labels(*_TEXTS[kind]).inc()
+        elif kind == "window_switched" and data["window"] > 0:
+            self._handovers.labels(data["reason"]).inc()
+
+    def delivery(self, outcome: str) -> None:
+        """Count an event that was delivered, refused, given up, or not taken this time."""
+        self._deliveries.labels(outcome).inc()
 
     def add_gauges(self, gauges: Gauges) -> None:
         self._registry.register(_Gauges(gauges))
@@ -90,8 +116,10 @@ class Metrics:
         _add(self._completion, record, "completion_tokens")
         if prompt and cached is not None:
             self._reuse.observe(cached / prompt)
-        if record.get("shortfall"):
-            self._shortfalls.inc()
+        if cached is not None and (promised := _number(record, "expected_cached_tokens")):
+            self._kept.inc(min(cached, promised))
+        if shortfall := record.get("shortfall"):
+            self._shortfalls.labels(str(shortfall).partition("/")[0]).inc()
 
 
 class _Gauges(Collector):

@@ -22,8 +22,6 @@ from orchestrator.wire.errors import EngineFault
 
 router = APIRouter()
 
-_SSE_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-
 
 @router.post("/v1/chat/completions", openapi_extra=CHAT, responses={**ANSWER, **ERRORS})
 async def chat_completions(request: Request, tenant: Annotated[str, Depends(tenant_of)]) -> Response:
@@ -87,7 +85,7 @@ async def _decided(
     return StreamingResponse(
         sse.stream(head, words, task),
         media_type="text/event-stream",
-        headers={"x-session-id": alias, **_SSE_HEADERS},
+        headers={"x-session-id": alias, **sse.SSE_HEADERS},
     )
 
 
@@ -101,7 +99,7 @@ async def _plain(context: ApiContext, tenant: str, wanted: ChatRequest) -> Respo
     first = await anext(events, None)
     if first is None:
         raise EngineFault("the engine answered with an empty stream")
-    return StreamingResponse(_after(first, events), media_type="text/event-stream", headers=_SSE_HEADERS)
+    return StreamingResponse(_after(first, events), media_type="text/event-stream", headers=sse.SSE_HEADERS)
 
 
 async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:

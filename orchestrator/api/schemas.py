@@ -109,6 +109,19 @@ ANSWER: dict[int | str, dict[str, Any]] = {
     }
 }
 
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Facts as server-sent events.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+EXPORT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "A tar; without `end.json` in it, it was cut short.",
+        "content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
 _ERROR: dict[str, Any] = {
     "type": "object",
     "required": ["error"],

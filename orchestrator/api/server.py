@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.api import routes_chat, routes_health, routes_sessions
+from orchestrator.api import routes_chat, routes_events, routes_health, routes_records, routes_sessions
 from orchestrator.api.chat import Chat
 from orchestrator.api.context import ApiContext
 from orchestrator.api.errors import install_error_handlers
@@ -30,8 +31,9 @@ def make_api(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI:
     )
     app.state.vigil = context
     app.state.chat = Chat(context)
+    app.state.event_readers = Counter()
     install_error_handlers(app)
-    for routes in (routes_health, routes_chat, routes_sessions):
+    for routes in (routes_health, routes_chat, routes_sessions, routes_records, routes_events):
         app.include_router(routes.router)
     app.add_middleware(CountRequests, metrics=context.metrics)
     return app

@@ -12,6 +12,7 @@ from orchestrator.api.chat import Answer
 from orchestrator.api.chat_reply import ReplyHead, chunk, last_chunk
 from orchestrator.api.errors import as_vigil, openai_error
 
+SSE_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE_S = 15.0
 _KEEP_ALIVE = b": waiting\n\n"

@@ -33,6 +33,7 @@ from orchestrator.session.backend import (
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
+from orchestrator.wire.errors import NotFound
 from tests.fakes.backend import ListLog, ScriptedBackend, tick_done
 
 CAPABILITIES = Capabilities(chunk_period_ms=1000, optional_input_modalities=("video",))
@@ -44,6 +45,7 @@ LIMITS = ApiLimits(
     requests_per_session=4,
     body_s=5.0,
     request_s=5.0,
+    event_streams=2,
 )
 
 Said = str | tuple[str, str]
@@ -142,6 +144,16 @@ class Texts:
         yield b"data: [DONE]\n\n"
 
 
+class NoRecords:
+    """Stands in for the directory where no session is kept."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def unknown(*_: Any) -> Any:
+            raise NotFound("there is no session", code="unknown_session")
+
+        return unknown
+
+
 class Server:
     """One application. ``client`` speaks to it in process."""
 
@@ -187,6 +199,7 @@ class Server:
             tenant_of=dict(tenants).get if tenants is not None else None,
             engine_state=lambda: self.engine,
             memory_of=self._memory,
+            sessions=NoRecords(),
         )
         self.app = make_api(self.context)
         self.client = httpx.AsyncClient(

@@ -82,7 +82,13 @@ async def test_the_openapi_document_describes_every_route() -> None:
             "/v1/chat/completions",
             "/v1/streaming/reset",
             "/v1/streaming/persona",
+            "/v1/sessions",
+            "/v1/sessions/{session_id}",
             "/v1/sessions/{session_id}/query",
+            "/v1/sessions/{session_id}/memory",
+            "/v1/sessions/{session_id}/plan",
+            "/v1/sessions/{session_id}/events",
+            "/v1/sessions/{session_id}/export",
         }
         chat = document["paths"]["/v1/chat/completions"]["post"]
         assert chat["requestBody"]["content"]["application/json"]["schema"]["required"] == ["messages"]

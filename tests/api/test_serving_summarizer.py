@@ -27,10 +27,9 @@ async def watch(served: Served, holds: Callable[[], bool]) -> None:
 
 
 def told(served: Served) -> str:
-    """All memory text of the only session."""
-    (session,) = served.core.registry.sessions()
-    memory = served.core.memory_of(session.id)
-    return "\n".join((*memory.long_term, *memory.summaries))
+    """All memory text."""
+    memories = [served.core.memory_of(session.id) for session in served.core.registry.sessions()]
+    return "\n".join(text for memory in memories for text in (*memory.long_term, *memory.summaries))
 
 
 def settings(writer: FakeEngine, **more: Any) -> dict[str, Any]:
@@ -61,10 +60,10 @@ async def test_one_without_eyes_writes_long_term_blocks_alone(tmp_path: Path) ->
         FakeEngine(model="writer", summaries=["Merged by the writer."]) as writer,
         Served(engine, tmp_path, **settings(writer, images=False)) as served,
     ):
+        await watch(served, lambda: "Seen by the engine." in told(served))
         await watch(served, lambda: "Merged by the writer." in told(served))
         assert not any(seen.images for seen in writer.chats)
         assert all(seen.images for seen in writes(engine))
-        assert "Seen by the engine." in told(served)
 
 
 async def test_ticks_and_memory_go_on_without_the_writer(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from memory.fold import Memory
 from memory.render import RENDERER
 from memory.store.base import FrameStore
 from memory.store.errors import StoreError
-from memory.views import Views
 from orchestrator.backends.replay.background import Background, BackgroundTools, Summarizer
 from orchestrator.backends.replay.conversation import Conversation
 from orchestrator.backends.replay.decide import DecisionPolicy, threshold_bias
@@ -111,7 +110,7 @@ class ReplayBackend:
         self._stream = OutputStream(options.outputs)
         self._operations = Operations()
         self._suspects = Suspects()
-        health = EngineHealth()
+        self._health = EngineHealth()
         policy = DecisionPolicy(pack, options.decide)
         audit = PrefixAudit(options.engine.block_tokens)
         self._journal = Journal(log, Memory(pack), policy, audit, clock.now, self._on_fact)
@@ -166,7 +165,7 @@ class ReplayBackend:
                 images=frames.get,
                 permits=permits,
                 clock=clock,
-                health=health,
+                health=self._health,
                 journal=self._journal,
             )
         )
@@ -177,7 +176,7 @@ class ReplayBackend:
                 journal=self._journal,
                 operations=self._operations,
                 suspects=self._suspects,
-                health=health,
+                health=self._health,
                 runner=self._runner,
                 stream=self._stream,
                 engine=engine,
@@ -311,9 +310,20 @@ class ReplayBackend:
             yield output
 
     @property
-    def memory(self) -> Views:
+    def memory(self) -> Memory:
         """What the session remembers, to look at; readable once the backend is open."""
         return self._journal.memory
+
+    @property
+    def health(self) -> dict[str, bool]:
+        """``engine_lost``: it gives no answers; ``gated``: silent until the first query; ``speech_stopped``:
+        by the breaker, after unhealthy answers."""
+        policy = self._journal.policy
+        return {
+            "engine_lost": self._health.lost,
+            "gated": policy.gated,
+            "speech_stopped": policy.stopped,
+        }
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """Sizes of everything that waits, all of it bounded."""
@@ -321,7 +331,8 @@ class ReplayBackend:
             "outputs": self._stream.statistics(),
             "operations": self._operations.statistics(),
             "delegations": self._delegations.statistics(),
-            "frames": {"waiting": len(self._journal.waiting), **self._journal.memory.dropped},
+            "frames": {"waiting": len(self._journal.waiting)},
+            "summaries": {"gaps": self._journal.memory.gaps if self._opened else 0},
         }
 
     # --- parts of the calls --------------------------------------------------------------------------------

@@ -1,0 +1,277 @@
+"""The groups of the settings tree, one class each; ``settings`` says where their values come from."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import NoDecode
+
+from orchestrator.api.public_facts import checked_kinds
+from orchestrator.wire.errors import InvalidRequest
+
+_KEY_HASH = re.compile(r"^sha256:[0-9a-f]{64}$")
+
+
+class Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Limits(Group):
+    """Bounds on what clients may send and hold."""
+
+    body_bytes: int = Field(32 * 2**20, ge=1024, description="largest request body, in bytes")
+    frame_bytes: int = Field(8 * 2**20, ge=1024, description="largest encoded frame, in bytes")
+    frames_per_request: int = Field(16, ge=1, le=64, description="frames that one request may bring")
+    query_chars: int = Field(8000, ge=1, description="longest query, in characters")
+    bodies_bytes: int = Field(512 * 2**20, ge=1024, description="all request bodies in work, in bytes")
+    sessions: int = Field(64, ge=1, description="sessions open at a time")
+    requests_per_session: int = Field(8, ge=1, description="requests of one session in work at a time")
+    event_streams: int = Field(8, ge=1, description="readers of one session's events at a time")
+    idle_s: float = Field(3600.0, gt=0, description="a session without input is closed after this, in s")
+    idempotency_keys: int = Field(
+        1024, ge=1, description="answers remembered by Idempotency-Key, per API key"
+    )
+    idempotency_ttl_s: float = Field(600.0, gt=0, description="how long such an answer is kept, in s")
+
+
+class Images(Group):
+    """Where frames may come from besides ``data:`` URLs."""
+
+    allow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="hosts whose http(s) image URLs are fetched; naming a private address admits it"
+    )
+    fetch_s: float = Field(5.0, gt=0, description="deadline of one such fetch, in s")
+
+    @field_validator("allow_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return comma_list(value)
+
+    @field_validator("allow_hosts")
+    @classmethod
+    def _lower(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(host.lower() for host in value)
+
+
+class Decision(Group):
+    """When the model speaks."""
+
+    gate: bool = Field(True, description="stay silent until the first query")
+    threshold: float | None = Field(None, gt=0, lt=1, description="speak above this score, decided greedily")
+    seed: int | None = Field(None, ge=0, description="seed of the sampling, for runs that can be repeated")
+    dedup_ratio: float = Field(
+        1.0, gt=0, le=1, description="likeness from which a line counts as said already (1: equal)"
+    )
+    dedup_rearm_s: float = Field(60.0, ge=0, description="a line may be said again after this, in s")
+
+
+class Timeouts(Group):
+    """Deadlines, in seconds."""
+
+    request_s: float = Field(120.0, gt=0, description="longest wait of a request for its answer, in s")
+    body_s: float = Field(30.0, gt=0, description="longest wait for a request body, in s")
+    engine_start_s: float = Field(900.0, gt=0, description="how long an engine may take to start, in s")
+    watch_s: float = Field(10.0, gt=0, description="how often the engine is asked for a real answer, in s")
+    ping_s: float = Field(10.0, gt=0, description="deadline of such an answer, in s")
+    drain_s: float = Field(20.0, gt=0, description="time for open work to end at shutdown, in s")
+
+
+class Solver(Group):
+    """A chat endpoint that answers what the model hands over.
+
+    ``capabilities`` decide who is asked: a question that comes with frames goes to solvers that take
+    ``images`` first, then to the others; among equals the order of the settings counts. A solver that fails
+    is followed by the next.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=40)
+    url: str = Field(pattern=r"^https?://")
+    model: str = Field(min_length=1)
+    api_key: SecretStr | None = None
+    capabilities: tuple[Literal["text", "images"], ...] = ("text",)
+    deadline_s: float = Field(30.0, gt=0)
+    max_in_flight: int = Field(4, ge=1)
+    params: dict[str, Any] = {"max_tokens": 512, "temperature": 0.2}
+
+
+class Delegation(Group):
+    """Questions that the model hands to background solvers."""
+
+    in_flight: int = Field(4, ge=1, description="questions of one session in work at a time")
+    deadline_s: float = Field(60.0, gt=0, description="time for one question, all solvers together, in s")
+    frames: int = Field(8, ge=0, le=64, description="newest frames that go along with a question; 0: none")
+
+
+class Summarizer(Group):
+    """Another engine that writes summaries and long-term blocks.
+
+    Without a URL the engine of the sessions does, at low priority. It also does what this one can't: pictures
+    where ``images`` is off, and every text that came to nothing here twice.
+    """
+
+    url: str | None = Field(
+        None, pattern=r"^https?://", description="chat endpoint that writes summaries; default: the engine"
+    )
+    model: str | None = Field(None, description="its served model name")
+    api_key: SecretStr | None = Field(None, description="key sent to it, if it wants one")
+    images: bool = Field(
+        True, description="it takes pictures; if not, it only merges summaries into long-term blocks"
+    )
+    deadline_s: float = Field(60.0, gt=0, description="time for one text, in s")
+    max_in_flight: int = Field(2, ge=1, description="texts of all sessions in work at a time")
+    params: Annotated[dict[str, Any], NoDecode] = Field(
+        default_factory=dict, description="sent with each request as they are, as JSON"
+    )
+
+    @field_validator("params", mode="before")
+    @classmethod
+    def _json(cls, value: Any) -> Any:
+        """A table; from the environment and from flags JSON."""
+        given = value[0] if isinstance(value, list) and len(value) == 1 else value
+        return parsed_json(given)
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.url and not self.model:
+            raise ValueError("a summarizer needs the name of its model")
+        return self
+
+
+class Webhook(Group):
+    """Events of all sessions, sent to one receiver: signed, in order, tried again until they are taken."""
+
+    url: str | None = Field(
+        None, description="receiver of events: https, or http on this machine; default: none"
+    )
+    secret: SecretStr | None = Field(
+        None, description="signs them, at least 16 characters, or whsec_ and base64 (Standard Webhooks)"
+    )
+    kinds: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("response", "delegation_done"),
+        description="which facts are sent; response: ticks that said something",
+    )
+    timeout_s: float = Field(10.0, gt=0, description="deadline of one delivery, in s")
+    keep_s: float = Field(86400.0, gt=0, description="an event not taken by then is given up, in s")
+    max_in_flight: int = Field(8, ge=1, description="deliveries of all sessions at a time")
+
+    @field_validator("kinds", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return comma_list(value)
+
+    @field_validator("kinds")
+    @classmethod
+    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(checked_kinds(",".join(value), "webhook.kinds")))
+        except InvalidRequest as unknown:
+            raise ValueError(unknown.message) from None
+
+    @field_validator("url")
+    @classmethod
+    def _safe(cls, value: str | None) -> str | None:
+        """What is told of a session does not travel in the clear."""
+        if value is None:
+            return None
+        parsed = urlsplit(value)
+        local = parsed.scheme == "http" and is_loopback(parsed.hostname or "")
+        if not parsed.hostname or not (parsed.scheme == "https" or local):
+            raise ValueError("is https://..., or http://127.0.0.1...")
+        return value
+
+    @field_validator("secret")
+    @classmethod
+    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+        secret = value.get_secret_value() if value else None
+        if secret is None:
+            return None
+        try:
+            base64.b64decode(secret.removeprefix("whsec_"), validate=secret.startswith("whsec_"))
+        except binascii.Error:
+            raise ValueError("what follows whsec_ is no base64") from None
+        if len(secret.removeprefix("whsec_")) < 16:
+            raise ValueError("is too short to keep a secret: 16 characters at least")
+        return value
+
+    @model_validator(mode="after")
+    def _signed(self) -> Self:
+        if self.url and self.secret is None:
+            raise ValueError("a webhook needs a secret, so that its receiver can tell who sends")
+        return self
+
+
+class Auth(Group):
+    """Who may use the service. Without keys only this machine may."""
+
+    api_keys: Annotated[dict[str, str], NoDecode] = Field(
+        default_factory=dict,
+        description="NAME=sha256:HEX of each key; the name is the tenant (printf %s KEY | sha256sum)",
+    )
+
+    @field_validator("api_keys", mode="before")
+    @classmethod
+    def _pairs(cls, value: Any) -> Any:
+        pairs = comma_list(value)
+        if not isinstance(pairs, tuple | list):
+            return pairs
+        for pair in pairs:
+            if not isinstance(pair, str) or "=" not in pair:
+                raise ValueError("each key is NAME=sha256:HEX")
+        return dict(pair.split("=", 1) for pair in pairs)
+
+    @field_validator("api_keys")
+    @classmethod
+    def _hashed(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, key in value.items():
+            if not _KEY_HASH.match(key):
+                raise ValueError(
+                    f"key {name!r} is no hash: write sha256: and 64 hex digits, never the key itself"
+                )
+        if len(set(value.values())) != len(value):
+            raise ValueError("two names share one key")
+        return value
+
+    def tenant_of(self, key: str) -> str | None:
+        """Whose key this is, or ``None``."""
+        hashed = "sha256:" + hashlib.sha256(key.encode()).hexdigest()
+        return next((name for name, known in self.api_keys.items() if known == hashed), None)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def comma_list(value: Any) -> Any:
+    """A list or table as the environment writes it: ``a,b`` or JSON."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith(("[", "{")):
+        return parsed_json(value)
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def parsed_json(value: Any) -> Any:
+    """Text as JSON; anything else as it is."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"no valid JSON: {error}") from None
+
+
+def json_list(value: Any) -> list[Any]:
+    """A list of JSON tables as the environment, flags or a file write it."""
+    parsed = parsed_json(value)
+    return [parsed_json(one) for one in ([parsed] if isinstance(parsed, dict) else parsed)]
