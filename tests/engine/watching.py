@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import io
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -41,7 +42,7 @@ OnDelta = Callable[[int, str], None]
 @functools.lru_cache(maxsize=1)
 def pictures(count: int) -> tuple[bytes, ...]:
     """Pictures of real clips, no two of them equal."""
-    made = tuple(squares(SIDE, count))
+    made = tuple(squares(SIDE, count, time.time_ns()))
     assert len(set(made)) == count
     return made
 
