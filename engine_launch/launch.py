@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from engine_launch import supervisor
 from engine_launch.atomic import Progress, locked, silent
@@ -26,6 +27,20 @@ MIB = 1024 * 1024
 SHM = Path("/dev/shm")
 STOP_S = 20.0
 WATCH_EVERY_S, WATCH_DEADLINE_S, WATCH_MISSES = 20.0, 30.0, 3
+
+
+WARM_UP_PARAMS: Mapping[str, Any] = {
+    "max_tokens": 4,
+    "temperature": 0.7,
+    "top_p": 0.9,
+    "top_k": 20,
+    "repetition_penalty": 1.1,
+    "presence_penalty": 0.5,
+    "seed": 1,
+    "logprobs": True,
+    "top_logprobs": 20,
+}
+"""Every step of a session's sampling: the first use of each takes seconds on a CPU, and a tick's deadline."""
 
 
 def up(
@@ -144,7 +159,7 @@ def warm_up(running: Running, deadline_s: float, progress: Progress = silent) ->
             left = max(1.0, until - time.monotonic())
             try:
                 message = {"role": "user", "content": content}
-                reply = engine.chat(running.model, [message], max_tokens=4, deadline_s=left)
+                reply = engine.chat(running.model, [message], deadline_s=left, **WARM_UP_PARAMS)
             except NoAnswer:
                 raise supervisor.boot_failure(
                     running,

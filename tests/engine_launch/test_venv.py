@@ -11,7 +11,7 @@ import pytest
 
 from engine_launch import venv
 from engine_launch.errors import VenvError
-from engine_launch.venv import SHIM, EngineVenv, engine_venv, packages_beside
+from engine_launch.venv import PAIR_TORCHVISION, SHIM, EngineVenv, engine_venv, packages_beside
 
 FAKE_UV = """#!{python}
 import json, os, pathlib, sys
@@ -75,6 +75,9 @@ def test_it_is_built_once_and_needs_no_repair_when_builds_match(uv: FakeUv) -> N
     assert "--torch-backend=cpu" in commands[1]
     assert engine_venv("cpu") == made
     assert len(uv.calls) == 2, "reused"
+    env = made.environment({})
+    assert env["PYTHONPATH"] == str(SHIM), "it has a repair that every CPU engine needs"
+    assert PAIR_TORCHVISION not in env
 
 
 def test_a_folder_of_wheels_is_handed_on_in_place_of_the_cpu_index(
@@ -94,11 +97,14 @@ def test_mismatched_builds_are_repaired(uv: FakeUv) -> None:
     assert set(uv.calls[2][0][-2:]) == {"torchaudio", "torchcodec"}
     env = made.environment({"PATH": "/bin", "PYTHONPATH": "/mine"})
     assert env["PYTHONPATH"] == f"{SHIM}{os.pathsep}/mine"
+    assert env[PAIR_TORCHVISION]
 
 
 def test_a_gpu_environment_is_left_as_it_is(uv: FakeUv) -> None:
     uv.write(mismatched=1)
-    assert not engine_venv("gpu").shim
+    made = engine_venv("gpu")
+    assert not made.shim
+    assert "PYTHONPATH" not in made.environment({})
     assert not any("--torch-backend=cpu" in args for args, _ in uv.calls)
 
 
@@ -115,7 +121,7 @@ def test_an_interpreter_of_ones_own(uv: FakeUv, monkeypatch: pytest.MonkeyPatch,
     python.write_text(INTERPRETER.format(mismatched=1))
     python.chmod(0o755)
     monkeypatch.setenv("VIGIL_ENGINE_PYTHON", str(python))
-    assert engine_venv("cpu") == EngineVenv(python, "0.32.0", True)
+    assert engine_venv("cpu") == EngineVenv(python, "0.32.0", True, "cpu")
     monkeypatch.setenv("VIGIL_ENGINE_PYTHON", sys.executable)
     with pytest.raises(VenvError, match="has no vLLM"):
         engine_venv("gpu")
