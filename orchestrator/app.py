@@ -20,6 +20,7 @@ from bridges.text_engine import TextEngine
 from engine_launch.facts import EngineFacts
 from memory.plan import Limits as WindowLimits
 from memory.store.errors import StoreError
+from memory.store.store import DAY_MS, Keeping
 from memory.tally import Tally
 from orchestrator.api.body import BodyBudget
 from orchestrator.api.context import ApiContext, ApiLimits, MemoryView
@@ -312,8 +313,22 @@ async def open_core(settings: Settings, engine: Engine, *, durable: bool) -> Cor
         except ThresholdRefused as refused:
             raise SetupError(f"decision.threshold: {refused}", "threshold_refused", Exit.USAGE) from refused
     clock = SystemClock()
-    keeper = await DurableKeeper.open(settings.data, clock) if durable else TransientKeeper(clock)
+    keeper = await _durable(settings, clock) if durable else TransientKeeper(clock)
     return Core(settings, engine, keeper)
+
+
+async def _durable(settings: Settings, clock: SystemClock) -> DurableKeeper:
+    kept, url = settings.store, settings.store.url
+    keeping = Keeping(
+        session_ms=None if kept.session_days is None else int(kept.session_days * DAY_MS),
+        frame_ms=None if kept.frame_hours is None else int(kept.frame_hours * DAY_MS / 24),
+    )
+    try:
+        return await DurableKeeper.open(
+            settings.data, clock, url.get_secret_value() if url else None, keeping
+        )
+    except StoreError as error:
+        raise SetupError(f"store.url: {error}", error.code, Exit.USAGE) from error
 
 
 def make_app(core: Core) -> FastAPI:

@@ -14,7 +14,7 @@ from memory.render import RENDERER
 from memory.store.base import Entry, FrameStore
 from memory.store.errors import SessionGone
 from memory.store.session import DurableSession
-from memory.store.store import Store
+from memory.store.store import Keeping, Store
 from memory.store.transient import TransientFrames, TransientLog
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Clock, FactLog
@@ -120,9 +120,15 @@ class DurableKeeper:
         self._ours: set[str] = set()
 
     @classmethod
-    async def open(cls, data: Path, clock: Clock) -> DurableKeeper:
-        """:param data: an existing folder, as an absolute path"""
-        store = await Store.open(f"sqlite:///{data}/vigil.db", data, now_ms=clock.wall_ms)
+    async def open(
+        cls, data: Path, clock: Clock, url: str | None = None, keeping: Keeping | None = None
+    ) -> DurableKeeper:
+        """:param data: an existing folder, as an absolute path
+        :param url: of a PostgreSQL database; default: an SQLite file in the folder
+        :raises StoreError: it can't be opened
+        """
+        url = url or f"sqlite:///{data}/vigil.db"
+        store = await Store.open(url, data, now_ms=clock.wall_ms, keeping=keeping)
         return cls(store, clock)
 
     async def keep(self, spec: SessionSpec, pack_digest: str) -> Kept:

@@ -42,6 +42,20 @@ class Limits(Group):
     idempotency_ttl_s: float = Field(600.0, gt=0, description="how long such an answer is kept, in s")
 
 
+class StoreGroup(Group):
+    """Where sessions are kept, and for how long."""
+
+    url: SecretStr | None = Field(
+        None, description="postgresql://USER:PASSWORD@HOST/NAME; default: an SQLite file in the data folder"
+    )
+    session_days: float | None = Field(
+        30.0, gt=0, description="a session's memory is kept for this long after its last fact, in days"
+    )
+    frame_hours: float | None = Field(
+        24.0, ge=1, description="a frame is kept for this long after it was seen, in hours"
+    )
+
+
 class Images(Group):
     """Where frames may come from besides ``data:`` URLs."""
 

@@ -42,6 +42,7 @@ from orchestrator.setting_groups import (
     Images,
     Limits,
     Solver,
+    StoreGroup,
     Summarizer,
     Timeouts,
     Webhook,
@@ -81,10 +82,11 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8070, ge=0, le=65535, description="port to listen on; 0 picks a free one")
-    data: Path = Field(Path("vigil-data"), description="folder of the session store")
+    data: Path = Field(Path("vigil-data"), description="folder of the session store and its frames")
     persona: str = Field("default", description="persona of sessions that name none")
     language: str = Field("en", description="language of prompts and summaries")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
+    store: StoreGroup = StoreGroup()  # type: ignore[call-arg]
     limits: Limits = Limits()  # type: ignore[call-arg]
     images: Images = Images()  # type: ignore[call-arg]
     decision: Decision = Decision()  # type: ignore[call-arg]
