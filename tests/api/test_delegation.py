@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from orchestrator.runtime.subscription import Subscription
@@ -97,6 +98,28 @@ async def test_the_answer_reaches_the_client_at_once_and_the_model_without_a_new
             assert engine.chats[-1].images == engine.chats[-2].images, "no new frame was needed"
             text = (await served.client.get("/metrics")).text
             assert 'vigil_delegations_total{status="completed"} 1.0' in text
+
+
+async def test_a_client_of_http_alone_follows_the_events(tmp_path: Path) -> None:
+    async with (
+        FakeEngine(at_first) as engine,
+        FakeSolver(["Vermeer."]) as solver,
+        Served(engine, tmp_path, solvers=[named(solver)]) as served,
+    ):
+        await served.see(0, "what is it?")
+        seen: list[dict[str, Any]] = []
+        url = "/v1/sessions/cam/events?kinds=delegation_begun,delegation_done"
+        async with asyncio.timeout(20), served.client.stream("GET", url) as events:
+            async for line in events.aiter_lines():
+                if line.startswith("data: "):
+                    seen.append(orjson.loads(line.removeprefix("data: ")))
+                if len(seen) == 2:
+                    break
+        begun, done = seen
+        assert (begun["kind"], done["kind"]) == ("delegation_begun", "delegation_done")
+        assert begun["data"]["question"] == done["data"]["question"] == "Who painted this?"
+        assert begun["data"]["delegation_id"] == done["data"]["delegation_id"]
+        assert (done["data"]["ok"], done["data"]["text"]) == (True, "Vermeer.")
 
 
 @pytest.mark.parametrize(
