@@ -45,7 +45,7 @@ def watched(small_engine: Callable[..., RealEngine], tmp_path_factory: pytest.Te
 
 def test_the_run_finishes(watched: Watched) -> None:
     assert (watched.outcome, watched.error) == ("complete", None)
-    assert {"engine_lost", "tick_failed"} <= set(watched.kinds())
+    assert (watched.kinds()["engine_lost"], watched.kinds()["engine_recovered"]) == (1, 1)
 
 
 def test_no_frame_is_lost_or_doubled(watched: Watched) -> None:
@@ -64,7 +64,7 @@ def test_nothing_is_said_twice(watched: Watched) -> None:
     assert len(ticks) == len(set(ticks)), "each tick ends once"
     # What was streamed inside each tick is what its row says, and a failed tick showed nothing.
     assert watched.spoken == [row["text"] for row in watched.rows]
-    assert {row["text"] for row in watched.rows if row["status"] == "failed"} == {""}
+    assert {row["text"] for row in watched.rows if row["status"] == "failed"} <= {""}
     cut = [row for row in watched.rows if row["status"] == "incomplete"]
     assert len(cut) == 1
     assert cut[0]["text"]
