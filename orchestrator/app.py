@@ -211,7 +211,7 @@ class Core:
                 engine=engine_limits(pack, facts, kept.salt),
                 window=self._limits,
                 decide=self._decide,
-                jitter=random.uniform(-0.2, 0.2),
+                jitter=self._jitter(),
                 persona=self.settings.persona,
                 language=self.settings.language,
                 max_query_chars=self.settings.limits.query_chars,
@@ -227,6 +227,11 @@ class Core:
         observed = Observed(backend, on_output, on_closed)
         self._parts[session_id] = _Parts(backend, observed, tally)
         return SessionParts(observed, kept.log, kept.record, session_id)
+
+    def _jitter(self) -> float:
+        """Where a first chunk ends. A seeded run is meant to be repeatable."""
+        seed = self.settings.decision.seed
+        return random.uniform(-0.2, 0.2) if seed is None else 0.0
 
     async def _let_go(self, session_id: str, released: Callable[[], Awaitable[None]]) -> None:
         """The session writes its last fact after its backend is closed; then nothing of it is needed."""
