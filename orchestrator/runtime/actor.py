@@ -51,11 +51,13 @@ from orchestrator.session.effects import (
     Reject,
 )
 from orchestrator.session.events import Event
+from orchestrator.session.intake import Intake
 from orchestrator.session.lease import Lease, LeaseLimits
 from orchestrator.session.limits import SessionLimits
 from orchestrator.session.operations import Outcome
 from orchestrator.session.record import SessionRecord
 from orchestrator.session.states import State
+from orchestrator.wire import client as wire
 from orchestrator.wire.errors import Conflict, EngineUnavailable, ResourceExhausted, ServerFault, VigilError
 
 T = TypeVar("T")
@@ -106,6 +108,7 @@ class Session:
         parts: SessionParts,
         clock: Clock,
         limits: RuntimeLimits,
+        ids: Ids,
     ) -> None:
         self.id = session_id
         self.alias = alias
@@ -114,6 +117,7 @@ class Session:
         self.released = False
         """True when the backend's side is really gone and the slot is free."""
         self._core = core
+        self._intake = Intake(core.config, core.capabilities, ids)
         self._backend = parts.backend
         self._facts = parts.log
         self._clock = clock
@@ -174,7 +178,7 @@ class Session:
             except Exception:
                 _log.exception("session %s: its backend did not close after a failed open", session_id)
             raise
-        session = cls(session_id, alias, core, parts, clock, limits)
+        session = cls(session_id, alias, core, parts, clock, limits, ids)
         session._carry_out(core.opened())
         session._tasks = [
             asyncio.create_task(work, name=f"{name}:{session_id}")
@@ -252,7 +256,7 @@ class Session:
     def attach(self) -> Attachment:
         """Seat the socket that opened the session."""
         ticket, effects = self._core.attach(self._clock.now())
-        attachment = Attachment(self._core, self._clock, ticket, (), self._leave)
+        attachment = Attachment(self._core, self._clock, ticket, (), self._receive, self._leave)
         self._attachments.add(attachment)
         self._carry_out(effects)
         return attachment
@@ -267,7 +271,9 @@ class Session:
         resumed = self._core.resume(self._clock.now(), token, after)
         if resumed.ticket is None or resumed.missed is None:
             return None
-        attachment = Attachment(self._core, self._clock, resumed.ticket, resumed.missed, self._leave)
+        attachment = Attachment(
+            self._core, self._clock, resumed.ticket, resumed.missed, self._receive, self._leave
+        )
         for other in self._attachments:
             other.wake()
         self._attachments.add(attachment)
@@ -321,6 +327,15 @@ class Session:
             "subscriptions": [s.statistics() for s in self._subscriptions],
             "released": self.released,
         }
+
+    def _receive(self, command: wire.AnyCommand) -> None:
+        """A command from the attached socket; whatever is wrong with it becomes an error event."""
+        try:
+            for each in self._intake.commands(command, self._clock.now()):
+                self._enqueue(each)
+        except VigilError as refused:
+            refusal = refused
+            self._guarded(lambda: self._core.tell(refusal))
 
     def _leave(self, attachment: Attachment) -> None:
         """A socket is gone."""

@@ -11,6 +11,7 @@ from orchestrator.session.attachment import Ticket
 from orchestrator.session.backend import Clock
 from orchestrator.session.core import SessionCore
 from orchestrator.session.states import State
+from orchestrator.wire.client import AnyCommand
 
 Payload = dict[str, Any]
 
@@ -22,6 +23,7 @@ class Attachment(AsyncIterator[Payload]):
     outbox. Iteration ends when the socket lost its place (``displaced``) or after the session's last event.
 
     :param missed: events a resuming socket has to get before any other
+    :param on_command: takes the commands of the socket
     :param on_leave: told once when the socket is gone
     """
 
@@ -31,12 +33,14 @@ class Attachment(AsyncIterator[Payload]):
         clock: Clock,
         ticket: Ticket,
         missed: tuple[Payload, ...],
+        on_command: Callable[[AnyCommand], None],
         on_leave: Callable[[Attachment], None],
     ) -> None:
         self.generation = ticket.generation
         self.token = ticket.token
         self._core = core
         self._clock = clock
+        self._on_command = on_command
         self._on_leave: Callable[[Attachment], None] | None = on_leave
         self._next: deque[Payload] = deque(missed)
         self._wake = asyncio.Event()
@@ -52,6 +56,12 @@ class Attachment(AsyncIterator[Payload]):
     def alive(self) -> None:
         """The socket sent something, a closing frame included: it has what it was told."""
         self._core.alive(self.generation)
+
+    def receive(self, command: AnyCommand) -> None:
+        """Execute a command of this socket; one that has lost its place is ignored."""
+        if self._core.is_seated(self.generation):
+            self.alive()
+            self._on_command(command)
 
     def leave(self) -> None:
         """The socket is gone, whoever closed it. Idempotent."""

@@ -40,7 +40,9 @@ class Admission:
                     code="input_backpressure",
                 )
             self.pending_commits += 1
-        elif size := _size(command):
+        elif isinstance(command, cmd.CreateItem):
+            self._reserve_pictures(command)
+        if size := _size(command):
             self._accounts.bytes.queue(size)
         return True
 
@@ -48,8 +50,21 @@ class Admission:
         """The command leaves the mailbox; what it needed only while it waited is free."""
         if isinstance(command, SEALING):
             self.pending_commits -= 1
-        elif size := _size(command):
+        if size := _size(command):
             self._accounts.bytes.unqueue(size)
+
+    def _reserve_pictures(self, command: cmd.CreateItem) -> None:
+        """Charge every picture of a message, or none."""
+        reserved: list[str] = []
+        try:
+            for append in command.pictures:
+                self._check(append.unit)
+                self._accounts.reserve(append.operation_id, append.unit.size)
+                reserved.append(append.operation_id)
+        except (InvalidRequest, ResourceExhausted):
+            for operation_id in reserved:
+                self._accounts.settle(operation_id, taken=False)
+            raise
 
     def _check(self, unit: InputUnit) -> None:
         capabilities = self._shared.capabilities

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from orchestrator.session.backend import Action, AudioDelta, Decision, Heard, TurnEnd
+from orchestrator.session.commands import CreateResponse
 from orchestrator.session.effects import BackendTell
 from orchestrator.session.events import Event, OutputCleared, ResponseListen
 from orchestrator.session.facts import ResponseEnded, ResponseStarted
@@ -107,10 +105,10 @@ class Answers:
 
     # --- beginnings --------------------------------------------------------------------------------------
 
-    def request(self, fence: Fence, *, in_history: bool, metadata: Mapping[str, Any]) -> Response:
+    def request(self, fence: Fence, command: CreateResponse) -> Response:
         """Announce a response that was asked for, before the model has said anything."""
         self._shared.fence = max(self._shared.fence, fence)
-        return self._start(fence, requested=True, in_history=in_history, metadata=metadata)
+        return self._start(fence, command)
 
     def _spoken_into(self, fence: Fence) -> Response | None:
         """The response that a delta belongs to; ``None`` for late output of a turn that has ended."""
@@ -137,21 +135,16 @@ class Answers:
         self.tick_response_id = active.response_id
         return active
 
-    def _start(
-        self,
-        fence: Fence,
-        *,
-        requested: bool = False,
-        in_history: bool = True,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> Response:
+    def _start(self, fence: Fence, command: CreateResponse | None = None) -> Response:
+        """:param command: what asked for it, if anything did"""
         shared = self._shared
         self.release_endings()
         if shared.state is not State.RESPONDING:
             shared.move(Trigger.VISIBLE)
         response_id = response_id_of(shared.session_id, fence.epoch, self.count)
         self.count += 1
-        modalities = shared.modalities
+        asked = command or CreateResponse()
+        modalities = shared.offered(asked.modalities)
         ledger = self._book.open(
             response_id,
             fence,
@@ -162,9 +155,9 @@ class Answers:
             ledger,
             fence,
             modalities,
-            requested=requested,
-            in_history=in_history,
-            metadata=metadata,
+            requested=command is not None,
+            in_history=asked.in_history,
+            metadata=asked.metadata,
         )
         self.active = response
         previous = self._history.add(response.item("in_progress", ""))

@@ -99,6 +99,7 @@ class Capabilities:
     :param native_turn_policy: the model itself decides when to speak
     :param input_rate_hz: rate of the float32 samples it takes
     :param client_tools: tools that the client offers reach the model
+    :param response_options: a single response may have settings of its own
     :param reserved_keys: keys of ``extra_body`` that only the server may set; ``name*`` reserves a prefix
     """
 
@@ -128,6 +129,7 @@ class Capabilities:
     max_sessions: int = 2
     input_rate_hz: int = 16000
     client_tools: bool = False
+    response_options: bool = False
     reserved_keys: tuple[str, ...] = ()
 
     @property
@@ -162,7 +164,19 @@ class Heard:
     complete: bool
 
 
-ConversationFact = QueryAsked | QueryCleared | Heard
+@dataclass(frozen=True, slots=True)
+class ResponseOptions:
+    """Settings of the one response that the next ``commit`` of the same fence asks for; then forgotten.
+
+    Told only to backends with ``Capabilities.response_options``.
+    """
+
+    instructions: str | None = None
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+
+
+ConversationFact = QueryAsked | QueryCleared | Heard | ResponseOptions
 
 
 # --- outputs -------------------------------------------------------------------------------------------

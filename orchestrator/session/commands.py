@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.session.backend import SessionConfig
+from orchestrator.session.backend import ResponseOptions, SessionConfig
 from orchestrator.session.items import Item
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import VigilError
@@ -69,10 +69,14 @@ class ClearQuery(Command):
 
 @dataclass(frozen=True, slots=True)
 class CreateItem(Command):
-    """Add a message to the conversation. A user's text becomes the standing query."""
+    """Add a message to the conversation. A user's text becomes the standing query.
+
+    :param pictures: that a user's message carries, one unit each
+    """
 
     item: Item
     previous_item_id: str | None = None
+    pictures: tuple[AppendInput, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +107,13 @@ class CommitInput(Command):
     :param create_response: and answer it
     :param is_speech: False: the client says that there was none
     :param duration_ms: of what is committed, as the client says
+    :param item_id: the client's own id for the item
     """
 
     create_response: bool = False
     is_speech: bool | None = field(default=None, kw_only=True)
     duration_ms: float | None = field(default=None, kw_only=True)
+    item_id: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +127,13 @@ class CreateResponse(Command):
 
     :param in_history: False: what is heard of it stays out of the conversation
     :param metadata: returned with the response
+    :param modalities: of this response, if not the session's
+    :param options: settings of this response alone
     """
 
     in_history: bool = field(default=True, kw_only=True)
+    modalities: tuple[str, ...] | None = field(default=None, kw_only=True)
+    options: ResponseOptions | None = field(default=None, kw_only=True)
     metadata: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
 
@@ -188,6 +198,13 @@ class Configure(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Reconfigure(Command):
+    """Apply a client's session object to the configuration as it then is, all or nothing."""
+
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Close(Command):
     """End the session. ``error``: the fault that ends it, told to the client before the end."""
 
@@ -218,6 +235,7 @@ AnyCommand = (
     | Heartbeat
     | AckEvents
     | Configure
+    | Reconfigure
     | Close
 )
 

@@ -77,6 +77,13 @@ def _applied(body: Body, base: SessionConfig, capabilities: Capabilities) -> Ses
     _refuse_reserved(extra, capabilities)
     if body.get("tools") and not capabilities.client_tools:
         raise Unsupported("this model takes no tools from clients", code="unsupported_tools", param="tools")
+    cameras = body.get("cameras")
+    if isinstance(cameras, list) and len(cameras) > 1:
+        raise Unsupported(
+            "a session watches one camera; open a session for each",
+            code="unsupported_cameras",
+            param="cameras",
+        )
     config = replace(
         base,
         input_format=_input_format(body, heard, base.input_format),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 from orchestrator.session.answers import Answers
 from orchestrator.session.backend import Heard, QueryAsked, QueryCleared
 from orchestrator.session.commands import (
+    AppendInput,
     AskQuery,
     ClearQuery,
     CreateItem,
@@ -30,11 +31,20 @@ from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.playback import Cursors, Playback, PlaybackBook, PlaybackPolicy
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import Trigger
+from orchestrator.session.turns import Turns
 from orchestrator.wire.errors import InvalidRequest
 
 
+@dataclass(frozen=True, slots=True)
+class _Adding:
+    """A user's message on its way to the backend: the item it follows, and what comes with it."""
+
+    previous_item_id: str | None
+    pictures: tuple[AppendInput, ...] = ()
+
+
 class Conversation:
-    """:param on_asked: told when a user's message was added"""
+    """:param turns: told when a user's message was added, and given its pictures"""
 
     def __init__(
         self,
@@ -42,14 +52,14 @@ class Conversation:
         answers: Answers,
         history: History,
         book: PlaybackBook,
-        on_asked: Callable[[], None],
+        turns: Turns,
     ) -> None:
         self._shared = shared
         self._answers = answers
         self._history = history
         self._book = book
-        self._on_asked = on_asked
-        self._adding: dict[str, str | None] = {}
+        self._turns = turns
+        self._adding: dict[str, _Adding] = {}
 
     # --- items ---------------------------------------------------------------------------------------------
 
@@ -57,33 +67,41 @@ class Conversation:
         """Set or replace the standing query. Its item is announced when the backend has it."""
         item = Item(command.operation_id, "user", content=(ContentPart("input_text", command.text),))
         self._shared.move(Trigger.INPUT)
-        self._adding[item.item_id] = self._history.add(item)
+        self._adding[item.item_id] = _Adding(self._history.add(item))
         fact = QueryAsked(command.text, item.item_id, command.repeat_ok)
         self._shared.do(BackendTell(fact, self._shared.fence, command=command))
 
     def create(self, command: CreateItem) -> None:
         item = command.item
         text = "".join(part.text for part in item.content if part.kind == "input_text")
+        if command.pictures:
+            self._turns.check_pictures(command.pictures)
+            self._shared.move(Trigger.INPUT)
         if item.role == "user" and text.strip():
             self._shared.move(Trigger.INPUT)
-            self._adding[item.item_id] = self._history.add(item, command.previous_item_id)
+            previous = self._history.add(item, command.previous_item_id)
+            self._adding[item.item_id] = _Adding(previous, command.pictures)
             fact = QueryAsked(text, item.item_id)
             self._shared.do(BackendTell(fact, self._shared.fence, command=command))
             return
-        self._shared.require_open()
         self._announce(item, self._history.add(item, command.previous_item_id))
+        self._turns.adopt(command.pictures)
+        if item.role == "user":
+            self._turns.asked()
         self._shared.do(Completed(command))
 
     def asked(self, fact: QueryAsked, *, taken: bool) -> None:
         """The backend took a query, or refused it."""
         if fact.item_id not in self._adding:
             return  # words of a committed item, announced by the commit
-        previous = self._adding.pop(fact.item_id)
+        adding = self._adding.pop(fact.item_id)
         if taken:
-            self._announce(self._history.retrieve(fact.item_id), previous)
-            self._on_asked()
+            self._announce(self._history.retrieve(fact.item_id), adding.previous_item_id)
+            self._turns.asked()
+            self._turns.adopt(adding.pictures)
         else:
             self._history.delete(fact.item_id)
+            self._turns.forgo(adding.pictures)
 
     def clear_query(self, command: ClearQuery) -> None:
         self._shared.require_open()

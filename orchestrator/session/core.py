@@ -16,6 +16,7 @@ from orchestrator.session import events as ev
 from orchestrator.session.admission import Admission
 from orchestrator.session.answers import Answers
 from orchestrator.session.attachment import Ticket, Tokens
+from orchestrator.session.configuration import updated
 from orchestrator.session.conversation import Conversation
 from orchestrator.session.delivery import Delivery, Payload, Resumed, backpressure
 from orchestrator.session.facts import (
@@ -78,7 +79,7 @@ class SessionCore:
         self._admission = Admission(shared, accounts)
         turns = self._turns = Turns(shared, self._answers, history, accounts)
         self._inputs = Inputs(shared, self._answers, turns, accounts, self._barge_in)
-        self._talk = Conversation(shared, self._answers, history, self._book, turns.asked)
+        self._talk = Conversation(shared, self._answers, history, self._book, turns)
         self._outputs = Outputs(shared, self._answers, self._inputs, turns, accounts, self._begin_close)
         self._delivery = shared.sink = Delivery(shared, tokens, self._book)
         self.history = history
@@ -101,6 +102,10 @@ class SessionCore:
     @property
     def config(self) -> be.SessionConfig:
         return self._shared.config
+
+    @property
+    def capabilities(self) -> be.Capabilities:
+        return self._shared.capabilities
 
     @property
     def stale_outputs(self) -> int:
@@ -154,8 +159,9 @@ class SessionCore:
         return self._end()
 
     def tell(self, error: VigilError) -> tuple[fx.Effect, ...]:
-        """Tell the client of a refusal for which nobody waits."""
-        self._shared.error(error)
+        """Tell the client of a refusal for which nobody waits; nothing once the session is over."""
+        if self.state is not State.CLOSED:
+            self._shared.error(error)
         return self._end()
 
     def abandon(self, now: float, error: VigilError) -> tuple[fx.Effect, ...]:
@@ -274,6 +280,7 @@ class SessionCore:
                 self._shared.require_open()
             self._execute(command)
         except VigilError as error:
+            self._refund(command)
             self._reject(error, command)
 
     def _execute(self, command: cmd.AnyCommand) -> None:
@@ -309,8 +316,11 @@ class SessionCore:
                 self._clear_output(command)
             case cmd.Interrupt():
                 self._interrupt(command)
-            case cmd.Configure():
-                self._configure(command)
+            case cmd.Configure(config=config):
+                self._configure(config, command)
+            case cmd.Reconfigure(body=body):
+                config = updated(body, self.config, self._shared.capabilities)
+                self._configure(config, command)
             case cmd.Close():
                 self._begin_close(command)
             case cmd.SignalTurn(event=event):
@@ -379,8 +389,7 @@ class SessionCore:
 
     # --- configuration and the end ------------------------------------------------------------------------
 
-    def _configure(self, command: cmd.Configure) -> None:
-        config = command.config
+    def _configure(self, config: be.SessionConfig, command: cmd.Configure | cmd.Reconfigure) -> None:
         if self._turns.append_failed():
             raise ServerFault("the append before this update failed", code="session_update_aborted")
         if config.model != self.config.model:
@@ -471,10 +480,17 @@ class SessionCore:
         else:
             self._reject(error, effect.command)
 
+    def _refund(self, command: cmd.AnyCommand) -> None:
+        """A command that could not be executed gives back what it was charged at admission."""
+        charged: tuple[cmd.OperationCommand, ...] = ()
+        if isinstance(command, cmd.OperationCommand):
+            charged = (command,)
+        elif isinstance(command, cmd.CreateItem):
+            charged = command.pictures
+        for each in charged:
+            self._accounts.settle(each.operation_id, taken=False)
+
     def _reject(self, error: VigilError, command: cmd.AnyCommand) -> None:
-        outstanding = self._accounts.operations.outstanding
-        if isinstance(command, cmd.OperationCommand) and outstanding(command.operation_id):
-            self._accounts.settle(command.operation_id, taken=False)
         error.event_id = command.event_id
         told: VigilError | None = None
         if error.code != STALE_FENCE and self.state.is_open:

@@ -57,7 +57,12 @@ class Shared:
     @property
     def modalities(self) -> tuple[str, ...]:
         """What the client wants and the backend has, text at least."""
-        both = tuple(m for m in self.config.modalities if m in self.capabilities.output_modalities)
+        return self.offered(None)
+
+    def offered(self, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+        """The same for one response; ``None``: as the session is set."""
+        asked = self.config.modalities if wanted is None else wanted
+        both = tuple(m for m in asked if m in self.capabilities.output_modalities)
         return both or ("text",)
 
     @property

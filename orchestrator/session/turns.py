@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.session.answers import Answers
 from orchestrator.session.backend import QueryAsked
-from orchestrator.session.commands import AnyCommand, CommitInput, CreateResponse
+from orchestrator.session.commands import AnyCommand, AppendInput, CommitInput, CreateResponse
 from orchestrator.session.effects import (
     BackendAppend,
     BackendCommit,
@@ -36,7 +36,17 @@ from orchestrator.session.input_ledger import HeldUnit, InputAccounts, OpenItem,
 from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import Trigger
-from orchestrator.wire.errors import Conflict, InvalidRequest, ServerFault, Unsupported, VigilError
+from orchestrator.wire.errors import (
+    Conflict,
+    InvalidRequest,
+    ResourceExhausted,
+    ServerFault,
+    Unsupported,
+    VigilError,
+)
+
+MAX_PICTURES, MAX_PICTURE_BYTES = 8, 4 * 1024 * 1024
+"""Pictures of messages that may wait for an answer."""
 
 STALE_FENCE = "stale_fence"
 """Code of input that a cancel, clear or close overtook before the backend had it."""
@@ -83,6 +93,7 @@ class Turns:
         self._deferred: Payload | None = None
         self._unanswered = 0
         self._append_failed = False
+        self._pictures: dict[str, int] = {}
 
     def open_item(self) -> OpenItem:
         if self.item is None:
@@ -264,6 +275,12 @@ class Turns:
             raise Unsupported(
                 "this model answers speech or pictures, not text alone", code="text_only_turn_unsupported"
             )
+        if command.options is not None and not shared.capabilities.response_options:
+            raise Unsupported(
+                "a response of this model has no settings of its own; update the session instead",
+                code="unsupported_native_response_options",
+                param="response",
+            )
         shared.move(Trigger.CREATE)
         payload, self._retained = self._retained or Payload(), None
         self._submit(payload, command)
@@ -271,6 +288,35 @@ class Turns:
     def asked(self) -> None:
         """A user's message was added to the conversation; it may be answered."""
         self._unanswered += 1
+
+    def check_pictures(self, pictures: tuple[AppendInput, ...]) -> None:
+        """Refuse a message whose pictures, with those not answered yet, are too many or too large."""
+        count = len(self._pictures) + len(pictures)
+        size = sum(self._pictures.values()) + sum(each.unit.size for each in pictures)
+        if count > MAX_PICTURES or size > MAX_PICTURE_BYTES:
+            raise ResourceExhausted(
+                f"at most {MAX_PICTURES} pictures and {MAX_PICTURE_BYTES} bytes of them wait for an answer",
+                code="input_backpressure",
+            )
+
+    def adopt(self, pictures: tuple[AppendInput, ...]) -> None:
+        """Pictures of a user's message: for the backend now, or with the turn that will be asked for."""
+        for append in pictures:
+            self._pictures[append.operation_id] = append.unit.size
+            if self._shared.auto or not self._shared.capabilities.holds_turn_input:
+                self.recorded = True
+                self._shared.do(BackendAppend(append.unit, self._shared.fence, (append,)))
+            else:
+                self._retain(Payload((HeldUnit.of(append),)))
+
+    def forgo(self, pictures: tuple[AppendInput, ...]) -> None:
+        """Pictures of a message that was refused: nothing of them is kept."""
+        for append in pictures:
+            self._accounts.settle(append.operation_id, taken=False)
+
+    def answered(self, operation_id: str) -> None:
+        """A tick answered the operation; a picture of a message does not wait any more."""
+        self._pictures.pop(operation_id, None)
 
     def response_over(self, status: str) -> None:
         """A response ended in order: a turn that waited for its end is answered now."""
@@ -318,8 +364,11 @@ class Turns:
 
     def _create(self, fence: Fence, command: CommitInput | CreateResponse | None) -> None:
         self.recorded, self._unanswered = False, 0
+        self._pictures.clear()
         create = command if isinstance(command, CreateResponse) else CreateResponse()
-        self._answers.request(fence, in_history=create.in_history, metadata=create.metadata)
+        self._answers.request(fence, create)
+        if create.options is not None:
+            self._shared.do(BackendTell(create.options, fence))
         self._shared.do(BackendCommit(fence, True, command=command))
 
     def _abort(self, submission: Submission, error: VigilError) -> None:
@@ -370,6 +419,7 @@ class Turns:
     def _discard(self, payload: Payload | None) -> None:
         for append in payload.appends if payload is not None else ():
             self._accounts.settle(append.operation_id, taken=False)
+            self._pictures.pop(append.operation_id, None)
             dropped = Conflict("this input was dropped before it was used", code=STALE_FENCE)
             self._shared.do(Dropped(append.operation_id, dropped))
 

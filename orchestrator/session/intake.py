@@ -1,0 +1,309 @@
+"""Wire commands turned into the session's own: media decoded, hints resolved, ids given.
+
+One per session, used in arrival order: it carries the input stream (spare bytes, resampler, media clock) on
+from one socket to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from orchestrator.session import commands as cmd
+from orchestrator.session.backend import Capabilities, Ids, ResponseOptions, SessionConfig
+from orchestrator.session.configuration import updated
+from orchestrator.session.items import ContentPart, Item
+from orchestrator.session.media import MediaClock, frame_payloads, holds_speech, picture
+from orchestrator.session.units import FrameInput, InputUnit
+from orchestrator.wire import client as wire
+from orchestrator.wire.audio import AudioFormat, AudioInput, Codec, Samples, check_rate, parse_format
+from orchestrator.wire.errors import InvalidRequest, Unsupported
+
+DEFAULT_RATE = 16000
+_ROLES = frozenset({"user", "assistant", "system"})
+_TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
+_AUDIO_PARTS = frozenset({"input_audio", "audio"})
+_OWN_OPTIONS = frozenset({"instructions", "temperature", "max_output_tokens", "max_response_output_tokens"})
+_REFUSED_OPTIONS = frozenset({"voice", "input"})
+
+
+class Intake:
+    """:param config: the session's, as it opened"""
+
+    def __init__(self, config: SessionConfig, capabilities: Capabilities, ids: Ids) -> None:
+        self._config = config
+        self._capabilities = capabilities
+        self._ids = ids
+        self._audio = AudioInput(capabilities.input_rate_hz)
+        self._media_clock = MediaClock()
+        self._speech = False
+
+    def commands(self, command: wire.AnyCommand, now: float) -> list[cmd.AnyCommand]:
+        """What the client's command asks of the session, in order; ``now``: monotonic seconds.
+
+        Raises ``InvalidRequest`` with the contract's codes and the client's ``event_id``; then the command
+        asks for nothing, and the stream is as it was.
+        """
+        try:
+            return self._translated(command, now)
+        except InvalidRequest as error:
+            error.event_id = command.event_id
+            raise
+
+    def _translated(self, command: wire.AnyCommand, now: float) -> list[cmd.AnyCommand]:
+        event_id = command.event_id
+        match command:
+            case wire.InputAppend():
+                return self._append(command, now)
+            case wire.InputCommit():
+                commit = cmd.CommitInput(
+                    command.create_response,
+                    is_speech=command.is_speech,
+                    duration_ms=command.duration_ms,
+                    event_id=event_id,
+                )
+                return [*self._tail(), commit]
+            case wire.InputClear():
+                self._audio.finish()
+                return [cmd.ClearInput(event_id=event_id)]
+            case wire.TextAppend(text=text):
+                if not self._capabilities.supports_text_only_turn:
+                    raise Unsupported("this model takes no text input", code="native_text_append_unsupported")
+                return [cmd.AppendText(text, event_id=event_id)]
+            case wire.InputCancel():
+                self._audio.finish()
+                return [cmd.Interrupt(barge_in=False, event_id=event_id)]
+            case wire.BargeIn():
+                return [cmd.Interrupt(barge_in=True, event_id=event_id)]
+            case wire.ResponseCreate():
+                return [self._create(command)]
+            case wire.ItemCreate():
+                return self._item(command, now)
+            case wire.SessionUpdate(session=body):
+                return [self._update(body, event_id)]
+            case _:
+                return [_plain(command)]
+
+    def _update(self, body: Mapping[str, Any], event_id: str | None) -> cmd.AnyCommand:
+        """Formats hold for the next append already; the session judges the update in its turn."""
+        with suppress(InvalidRequest):
+            self._config = updated(body, self._config, self._capabilities)
+        return cmd.Reconfigure(body, event_id=event_id)
+
+    # --- appends -----------------------------------------------------------------------------------------
+
+    def _append(self, command: wire.InputAppend, now: float) -> list[cmd.AnyCommand]:
+        pictures = frame_payloads(command, self._capabilities.max_frames_per_append)
+        if not command.audio and not pictures:
+            raise InvalidRequest("an append carries audio, video_frames or both", code="bad_event")
+        times = self._media_clock.times(
+            len(pictures), command.frame_times_ms, command.audio_end_ms, now * 1000
+        )
+        names: list[str | None] = [*(command.frame_ids or []), *([None] * len(pictures))]
+        frames = tuple(map(FrameInput, pictures, times, names[: len(pictures)]))
+        samples = self._decoded(command) if command.audio else None
+        pcm = samples.tobytes() if samples is not None and samples.size else None
+        if pcm is None and not frames:
+            return []  # a spare byte, or what the filter keeps for now
+        speech = samples is not None and holds_speech(command, samples, self._config.overlap_silence_rms)
+        self._speech = speech
+        duration_ms = command.duration_ms
+        if duration_ms is None:
+            duration_ms = self._duration_ms(samples)
+        append = cmd.AppendInput(
+            command.operation_id or self._ids("op_"),
+            InputUnit(frames, pcm),
+            is_speech=speech,
+            duration_ms=duration_ms,
+            start_ms=command.audio_start_ms or 0.0,
+            overlap_action=command.overlap_action,
+            force_barge_in=command.force_barge_in,
+            force_listen=command.force_listen,
+            transcript=command.transcript,
+            event_id=command.event_id,
+        )
+        return [append]
+
+    def _decoded(self, command: wire.InputAppend) -> Samples:
+        format_, rate = self._config.input_format, self._config.input_format.rate
+        if command.container == "wav":
+            format_ = AudioFormat(Codec.WAV)
+        elif command.format is not None:
+            format_ = parse_format(command.format)
+            rate = format_.rate or rate
+        if command.sample_rate_hz is not None:
+            rate = check_rate(command.sample_rate_hz)
+            format_ = AudioFormat(format_.codec, rate)
+        return self._audio.decode(command.audio or "", format_, rate or DEFAULT_RATE)
+
+    def _tail(self) -> list[cmd.AnyCommand]:
+        """What the resampler still holds belongs to the item that is being committed."""
+        samples = self._audio.finish()
+        if not samples.size:
+            return []
+        unit = InputUnit(pcm=samples.tobytes())
+        tail = cmd.AppendInput(
+            self._ids("op_"), unit, is_speech=self._speech, duration_ms=self._duration_ms(samples)
+        )
+        return [tail]
+
+    def _duration_ms(self, samples: Samples | None) -> float:
+        return 0.0 if samples is None else samples.size * 1000 / self._capabilities.input_rate_hz
+
+    # --- responses ---------------------------------------------------------------------------------------
+
+    def _create(self, command: wire.ResponseCreate) -> cmd.AnyCommand:
+        body = command.response
+        if body.get("tools"):
+            raise Unsupported("this model takes no tools from clients", code="unsupported_tools")
+        if refused := sorted(key for key in _REFUSED_OPTIONS if body.get(key) is not None):
+            raise Unsupported(
+                f"a response has no {refused[0]} of its own; update the session instead",
+                code="unsupported_native_response_options",
+                param=f"response.{refused[0]}",
+            )
+        modalities = body.get("output_modalities", body.get("modalities"))
+        if modalities is not None and (
+            not isinstance(modalities, list) or any(each not in ("text", "audio") for each in modalities)
+        ):
+            raise Unsupported("output modalities are text and audio", code="unsupported_response_modality")
+        metadata = body.get("metadata")
+        return cmd.CreateResponse(
+            in_history=body.get("conversation") != "none",
+            metadata=metadata if isinstance(metadata, dict) else {},
+            modalities=tuple(modalities) if modalities else None,
+            options=_options(body),
+            event_id=command.event_id,
+        )
+
+    # --- items -------------------------------------------------------------------------------------------
+
+    def _item(self, command: wire.ItemCreate, now: float) -> list[cmd.AnyCommand]:
+        item = command.item
+        kind, role = item.get("type", "message"), item.get("role", "user")
+        if kind == "function_call_output":
+            raise InvalidRequest(
+                "no tool was called; there is nothing to give the output of",
+                code="invalid_function_call_output",
+                param="item.call_id",
+            )
+        if kind != "message" or role not in _ROLES:
+            raise InvalidRequest("an item is a message of user, assistant or system", code="bad_event")
+        item_id = item.get("id") or self._ids("item_")
+        content = item.get("content", [])
+        if not isinstance(item_id, str) or not isinstance(content, list):
+            raise InvalidRequest("an item has a string id and a list of content", code="bad_event")
+        parts: list[ContentPart] = []
+        pictures: list[cmd.AppendInput] = []
+        speech: list[wire.InputAppend] = []
+        for index, part in enumerate(content):
+            where = f"item.content[{index}]"
+            name = part.get("type") if isinstance(part, dict) else None
+            if name in _TEXT_PARTS and isinstance(part.get("text"), str):
+                parts.append(
+                    ContentPart("output_text" if role == "assistant" else "input_text", part["text"])
+                )
+            elif name == "input_image":
+                pictures.append(self._picture(part, role, where, now))
+                parts.append(ContentPart("input_image"))
+            elif name in _AUDIO_PARTS and role == "user":
+                speech.append(self._spoken(part, command.event_id))
+            else:
+                raise InvalidRequest("a part is text, a picture or audio", code="bad_event", param=where)
+        if speech:
+            return self._spoken_item(item_id, speech, now, command.event_id)
+        created = Item(item_id, role, content=tuple(parts))
+        return [cmd.CreateItem(created, command.previous_item_id, tuple(pictures), event_id=command.event_id)]
+
+    def _picture(self, part: Mapping[str, Any], role: str, where: str, now: float) -> cmd.AppendInput:
+        if role != "user":
+            raise InvalidRequest("only a user's message has pictures", code="invalid_image", param=where)
+        if not self._capabilities.supports_image_input:
+            raise Unsupported("this model takes no pictures in messages", code="unsupported", param=where)
+        url = part.get("image_url")
+        if not isinstance(url, str) or not url.startswith("data:image/") or ";base64," not in url:
+            raise InvalidRequest(
+                "image_url is a data URL with a base64 JPEG or PNG", code="invalid_image", param=where
+            )
+        try:
+            data = picture(url, where)
+        except InvalidRequest as error:
+            raise InvalidRequest(error.message, code="invalid_image", param=where) from error
+        (time_ms,) = self._media_clock.times(1, None, None, now * 1000)
+        return cmd.AppendInput(self._ids("op_"), InputUnit((FrameInput(data, time_ms),)))
+
+    def _spoken(self, part: Mapping[str, Any], event_id: str | None) -> wire.InputAppend:
+        audio = part.get("audio", part.get("data"))
+        if not isinstance(audio, str):
+            raise InvalidRequest("an audio part holds base64 audio", code="bad_audio", param="audio")
+        if part.get("format") is not None:
+            parse_format(part["format"])
+        return wire.InputAppend(
+            type="input_audio_buffer.append", audio=audio, format=part.get("format"), event_id=event_id
+        )
+
+    def _spoken_item(
+        self, item_id: str, speech: list[wire.InputAppend], now: float, event_id: str | None
+    ) -> list[cmd.AnyCommand]:
+        """Speech of a message is input like any other, committed under the message's id."""
+        commands: list[cmd.AnyCommand] = []
+        for append in speech:
+            for each in (*self._append(append, now), *self._tail()):
+                if isinstance(each, cmd.AppendInput) and each.is_speech:
+                    commands.append(each)
+        return [*commands, cmd.CommitInput(item_id=item_id, event_id=event_id)]
+
+
+def _options(body: Mapping[str, Any]) -> ResponseOptions | None:
+    """Settings of one response; ``None`` when it has none."""
+    if not any(body.get(key) is not None for key in _OWN_OPTIONS):
+        return None
+    instructions, temperature = body.get("instructions"), body.get("temperature")
+    most = body.get("max_output_tokens", body.get("max_response_output_tokens"))
+    whole = isinstance(most, int) and not isinstance(most, bool) and most > 0
+    return ResponseOptions(
+        instructions=instructions if isinstance(instructions, str) else None,
+        temperature=temperature if isinstance(temperature, int | float) else None,
+        max_output_tokens=most if whole else None,
+    )
+
+
+def _plain(command: wire.AnyCommand) -> cmd.AnyCommand:
+    """Commands that say the same on both sides."""
+    event_id = command.event_id
+    match command:
+        case wire.ResponseCancel(response_id=response_id):
+            return cmd.Cancel(response_id, event_id=event_id)
+        case wire.OutputClear(response_id=response_id):
+            return cmd.ClearOutput(response_id, event_id=event_id)
+        case wire.PlaybackAck():
+            return cmd.PlaybackAck(
+                command.played_ms,
+                command.committed_ms,
+                command.response_id,
+                command.item_id,
+                event_id=event_id,
+            )
+        case wire.ItemRetrieve(item_id=item_id):
+            return cmd.RetrieveItem(item_id, event_id=event_id)
+        case wire.ItemDelete(item_id=item_id):
+            return cmd.DeleteItem(item_id, event_id=event_id)
+        case wire.ItemTruncate():
+            return cmd.TruncateItem(
+                command.item_id, command.content_index, command.audio_end_ms, event_id=event_id
+            )
+        case wire.TurnSignal(event=event):
+            return cmd.SignalTurn(event, event_id=event_id)
+        case wire.Heartbeat():
+            return cmd.Heartbeat(event_id=event_id)
+        case wire.EventAck(server_event_seq=seq):
+            return cmd.AckEvents(seq, event_id=event_id)
+        case wire.SessionClose(reason=reason):
+            return cmd.Close(reason, event_id=event_id)
+        case wire.SessionResume():
+            raise InvalidRequest(
+                "session.resume is the first message of a new socket", code="unsupported_session_resume"
+            )
+        case _:
+            raise InvalidRequest(f"{command.type} cannot be used here", code="bad_event")
