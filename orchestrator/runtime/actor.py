@@ -12,12 +12,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from orchestrator.runtime.attachment import Attachment
 from orchestrator.runtime.calls import CANCEL_WAIT_S, BackendCalls, CallDeadlines, bounded
 from orchestrator.runtime.clock import system_ids, system_tokens
 from orchestrator.runtime.subscription import Subscription
+from orchestrator.runtime.waiters import Waiters
 from orchestrator.session.attachment import Tokens
 from orchestrator.session.backend import (
     BackendOutput,
@@ -60,7 +61,6 @@ from orchestrator.session.states import State
 from orchestrator.wire import client as wire
 from orchestrator.wire.errors import Conflict, EngineUnavailable, ResourceExhausted, ServerFault, VigilError
 
-T = TypeVar("T")
 URGENT = (Cancel, ClearOutput, Interrupt, Close)
 """Commands that find room in a full mailbox."""
 _log = logging.getLogger(__name__)
@@ -130,8 +130,7 @@ class Session:
         self._changed = asyncio.Event()
         self._subscriptions: set[Subscription] = set()
         self._attachments: set[Attachment] = set()
-        self._performing: dict[int, asyncio.Future[None]] = {}
-        self._answers: dict[str, set[asyncio.Future[Outcome]]] = {}
+        self._waiters = Waiters(clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._epilogue: asyncio.Task[None] | None = None
         self._closing = False
@@ -171,6 +170,7 @@ class Session:
                 tokens,
                 Lease(lease or LeaseLimits(), clock.now()),
                 begun=record.next_fence,
+                lines=record.lines,
             )
         except BaseException:
             try:
@@ -204,7 +204,7 @@ class Session:
     @property
     def busy(self) -> bool:
         """Somebody waits for an answer, or commands wait to be executed."""
-        return bool(self._answers or self._performing or self._mailbox or not self._calls.idle)
+        return bool(self._waiters or self._mailbox or not self._calls.idle)
 
     @property
     def attached(self) -> bool:
@@ -217,13 +217,12 @@ class Session:
 
     async def perform(self, command: AnyCommand, timeout_s: float) -> None:
         """Queue a command and wait until it was carried out; its refusal is raised here."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._performing[id(command)] = future
         try:
-            if self._enqueue(command):
-                await self._within(future, timeout_s)
+            with self._waiters.performing(command) as carried_out:
+                if self._enqueue(command):
+                    await self._waiters.within(carried_out, timeout_s)
         finally:
-            self._performing.pop(id(command), None)
+            self._changed.set()
 
     async def operation(self, command: OperationCommand, timeout_s: float) -> Outcome:
         """Queue an append or a query and wait for the tick that answers it.
@@ -233,16 +232,12 @@ class Session:
         """
         if (known := self._core.outcome(command.operation_id)) is not None:
             return known
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        waiters = self._answers.setdefault(command.operation_id, set())
-        waiters.add(future)
         try:
-            self._enqueue(command)
-            return await self._within(future, timeout_s)
+            with self._waiters.answer_to(command.operation_id) as answer:
+                self._enqueue(command)
+                return await self._waiters.within(answer, timeout_s)
         finally:
-            waiters.discard(future)
-            if not waiters and self._answers.get(command.operation_id) is waiters:
-                del self._answers[command.operation_id]
+            self._changed.set()
 
     def events(self, maxsize: int = 256) -> Subscription:
         """Everything emitted from now on, for one reader. Close it when done."""
@@ -323,7 +318,7 @@ class Session:
             "mailbox": len(self._mailbox),
             "mailbox_limit": self._limits.mailbox,
             "calls": self._calls.depth,
-            "waiters": len(self._performing) + sum(map(len, self._answers.values())),
+            "waiters": len(self._waiters),
             "subscriptions": [s.statistics() for s in self._subscriptions],
             "released": self.released,
         }
@@ -410,6 +405,7 @@ class Session:
             self._carry_out(step())
         except Exception as error:
             self._fault(error)
+        self._changed.set()
         for attachment in self._attachments:
             attachment.wake()
         if self._core.state is State.CLOSED:
@@ -423,18 +419,13 @@ class Session:
                 case Record(fact=fact):
                     self._facts.append(fact.kind, fact.data())
                 case Answered(outcome=outcome):
-                    for waiter in self._answers.pop(outcome.operation_id, ()):
-                        _resolve(waiter, outcome)
-                    self._changed.set()
+                    self._waiters.answered(outcome)
                 case Dropped(operation_id=operation_id, error=error):
-                    for waiter in self._answers.pop(operation_id, ()):
-                        _fail(waiter, error)
-                    self._changed.set()
+                    self._waiters.dropped(operation_id, error)
                 case Completed(command=command):
-                    if (performer := self._performing.get(id(command))) is not None:
-                        _resolve(performer, None)
+                    self._waiters.performed(command)
                 case Reject(error=error, command=command, told=told):
-                    if not self._refuse_waiters(command, error) and told is not None:
+                    if not self._waiters.refused(command, error) and told is not None:
                         self._carry_out(self._core.tell(told))
                 case BackendEffect():
                     self._calls.queue(effect)
@@ -442,28 +433,6 @@ class Session:
     def _offer(self, event: Event) -> None:
         for subscription in tuple(self._subscriptions):
             subscription.offer(event)
-
-    def _refuse_waiters(self, command: AnyCommand, error: VigilError) -> bool:
-        """Tell whoever waits for the command; False when nobody does."""
-        waiting: list[asyncio.Future[None] | asyncio.Future[Outcome]] = []
-        if (performer := self._performing.get(id(command))) is not None:
-            waiting.append(performer)
-        if isinstance(command, OperationCommand):
-            waiting.extend(self._answers.pop(command.operation_id, ()))
-        for waiter in waiting:
-            _fail(waiter, error)
-        return bool(waiting)
-
-    async def _within(self, future: asyncio.Future[T], timeout_s: float) -> T:
-        try:
-            if await bounded(_settled(future), self._clock.sleep(timeout_s)):
-                return future.result()
-            raise EngineUnavailable(
-                f"no answer within {timeout_s:g} s; the session goes on", code="timeout", retry_after_s=1.0
-            )
-        finally:
-            if not future.cancel() and not future.cancelled():
-                future.exception()  # retrieved, so that asyncio does not report it as lost
 
     # --- faults and the end -----------------------------------------------------------------------------
 
@@ -492,12 +461,7 @@ class Session:
         """Wake everyone who waits, stop the tasks, make the log durable, then set ``closed``."""
         if self._epilogue is not None:
             return
-        for performer in self._performing.values():
-            _fail(performer, error)
-        for waiters in self._answers.values():
-            for waiter in waiters:
-                _fail(waiter, error)
-        self._answers.clear()
+        self._waiters.fail_all(error)
         self._mailbox.clear()
         for subscription in tuple(self._subscriptions):
             subscription.close("session_closed")
@@ -513,18 +477,3 @@ class Session:
         except Exception:
             _log.exception("session %s: its last facts may not be durable", self.id)
         self.closed.set()
-
-
-async def _settled(future: asyncio.Future[T]) -> None:
-    """Wait for a future without cancelling it when the wait is cancelled."""
-    await asyncio.wait([future])
-
-
-def _resolve(future: asyncio.Future[T], value: T) -> None:
-    if not future.done():
-        future.set_result(value)
-
-
-def _fail(future: asyncio.Future[Any], error: VigilError) -> None:
-    if not future.done():
-        future.set_exception(error)

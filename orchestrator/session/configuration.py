@@ -238,10 +238,15 @@ def _passed_on(body: Body, extra: Body) -> dict[str, Any]:
 def _echo(body: Body, base: Mapping[str, Any]) -> Mapping[str, Any]:
     echo = dict(base)
     for key, value in body.items():
-        if key not in _READ:
-            kept = {**echo, key: value}
-            if len(orjson.dumps(kept)) <= MAX_ECHO_BYTES:
-                echo = kept
+        if key in _READ:
+            continue
+        kept = {**echo, key: value}
+        try:
+            fits = len(orjson.dumps(kept)) <= MAX_ECHO_BYTES
+        except TypeError:
+            continue  # a number that JSON as we write it cannot hold
+        if fits:
+            echo = kept
     return echo
 
 

@@ -7,6 +7,7 @@ of the former are carried out, except for ``commands.IMMEDIATE``, which act at o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.session import backend as be
@@ -18,16 +19,15 @@ from orchestrator.session.answers import Answers
 from orchestrator.session.attachment import Ticket, Tokens
 from orchestrator.session.configuration import updated
 from orchestrator.session.conversation import Conversation
-from orchestrator.session.delivery import Delivery, Payload, Resumed, backpressure
+from orchestrator.session.delivery import Delivery, Payload, Resumed
+from orchestrator.session.endings import Endings
 from orchestrator.session.facts import (
-    EpochBegun,
     SessionConfigured,
-    SessionEnded,
     SessionOpened,
     config_data,
 )
 from orchestrator.session.fence import Fence
-from orchestrator.session.history import History
+from orchestrator.session.history import History, Line
 from orchestrator.session.input_ledger import InputAccounts
 from orchestrator.session.inputs import Inputs
 from orchestrator.session.lease import Lease
@@ -36,19 +36,15 @@ from orchestrator.session.operations import Outcome
 from orchestrator.session.outputs import Outputs
 from orchestrator.session.playback import PlaybackBook, PlaybackPolicy
 from orchestrator.session.shared import Shared
-from orchestrator.session.states import State, Trigger
+from orchestrator.session.states import State
 from orchestrator.session.turns import STALE_FENCE, Turns, told_of_append
 from orchestrator.session.view import session_object, signalled_state
 from orchestrator.wire.errors import (
     Conflict,
     InvalidRequest,
     ServerFault,
-    Unsupported,
     VigilError,
 )
-
-EXPIRY_REASONS = frozenset({"idle_ttl_expired", "disconnect_grace_expired", "request_cleanup"})
-"""Close reasons told as ``session.expired``; every other one is ``session.closed``."""
 
 
 class SessionCore:
@@ -56,6 +52,7 @@ class SessionCore:
 
     :param ids: makes item and event ids; ``tokens`` makes resume tokens
     :param begun: where a session that is taken up again starts, newer than all its earlier output
+    :param lines: its conversation so far
     """
 
     def __init__(
@@ -69,23 +66,23 @@ class SessionCore:
         lease: Lease,
         *,
         begun: Fence | None = None,
+        lines: Sequence[Line] = (),
     ) -> None:
         shared = self._shared = Shared(session_id, config, capabilities, limits, ids)
         shared.fence = begun or Fence()
         self._book = PlaybackBook(PlaybackPolicy(config.playback_policy))
-        history = History(limits.history_items)
+        history = History(limits.history_items, lines)
         self._answers = Answers(shared, history, self._book)
         accounts = self._accounts = InputAccounts(limits)
         self._admission = Admission(shared, accounts)
         turns = self._turns = Turns(shared, self._answers, history, accounts)
-        self._inputs = Inputs(shared, self._answers, turns, accounts, self._barge_in)
-        self._talk = Conversation(shared, self._answers, history, self._book, turns)
-        self._outputs = Outputs(shared, self._answers, self._inputs, turns, accounts, self._begin_close)
         self._delivery = shared.sink = Delivery(shared, tokens, self._book)
+        self._endings = Endings(shared, self._answers, turns, self._delivery)
+        self._inputs = Inputs(shared, self._answers, turns, accounts, self._endings.barge_in)
+        self._talk = Conversation(shared, self._answers, history, self._book, turns)
+        self._outputs = Outputs(shared, self._answers, self._inputs, turns, accounts, self._endings.close)
         self.history = history
         self._lease = lease
-        self._close: cmd.Close | None = None
-        self._backpressured = False
 
     @property
     def session_id(self) -> str:
@@ -111,7 +108,7 @@ class SessionCore:
     def stale_outputs(self) -> int:
         return self._answers.stale
 
-    # --- commands and outputs -----------------------------------------------------------------------------
+    # --- commands and outputs ------------------------------------------------------------------------
 
     def opened(self) -> tuple[fx.Effect, ...]:
         """The effects of having been opened."""
@@ -155,7 +152,7 @@ class SessionCore:
         self._begin(now)
         reason = self._lease.expired(now, busy=busy) if self.state.is_open else None
         if reason is not None:
-            self._begin_close(cmd.Close(reason))
+            self._endings.close(cmd.Close(reason))
         return self._end()
 
     def tell(self, error: VigilError) -> tuple[fx.Effect, ...]:
@@ -177,7 +174,7 @@ class SessionCore:
         """How a remembered operation was answered, if it was."""
         return self._accounts.operations.outcome(operation_id)
 
-    # --- sockets ------------------------------------------------------------------------------------------
+    # --- sockets -------------------------------------------------------------------------------------
 
     def attach(self, now: float) -> tuple[Ticket, tuple[fx.Effect, ...]]:
         """Seat the socket that opened the session; its first events are on their way."""
@@ -214,7 +211,7 @@ class SessionCore:
         if self._delivery.detach(generation):
             self._lease.detached(now)
             if self.state.is_open and not self._shared.capabilities.supports_session_resume:
-                self._begin_close(cmd.Close("disconnect"))
+                self._endings.close(cmd.Close("disconnect"))
         return self._end()
 
     def take(self, now: float) -> tuple[Payload, ...]:
@@ -254,7 +251,7 @@ class SessionCore:
             **self._delivery.statistics(),
         }
 
-    # --- one input ----------------------------------------------------------------------------------------
+    # --- one input -----------------------------------------------------------------------------------
 
     def _begin(self, now: float) -> None:
         self._shared.now = now
@@ -264,10 +261,9 @@ class SessionCore:
     def _end(self) -> tuple[fx.Effect, ...]:
         status, self._answers.ended_status = self._answers.ended_status, None
         if self.state.is_open:
-            if self._delivery.overflowed and not self._backpressured:
-                self._fail_output()
+            if self._delivery.overflowed:
+                self._endings.fail_output()
             elif status is not None:
-                self._inputs.response_over()
                 self._turns.response_over(status)
             else:
                 self._turns.promote()
@@ -311,18 +307,18 @@ class SessionCore:
             case cmd.PlaybackAck():
                 self._talk.ack(command)
             case cmd.Cancel():
-                self._cancel(command)
+                self._endings.cancel(command)
             case cmd.ClearOutput():
-                self._clear_output(command)
+                self._endings.clear_output(command)
             case cmd.Interrupt():
-                self._interrupt(command)
+                self._endings.interrupt(command)
             case cmd.Configure(config=config):
                 self._configure(config, command)
             case cmd.Reconfigure(body=body):
                 config = updated(body, self.config, self._shared.capabilities)
                 self._configure(config, command)
             case cmd.Close():
-                self._begin_close(command)
+                self._endings.close(command)
             case cmd.SignalTurn(event=event):
                 state = signalled_state(event, self._answers, self._turns, self._inputs.vad_active)
                 self._shared.emit(ev.TurnSignalled(self.fence, event, state))
@@ -334,60 +330,7 @@ class SessionCore:
                 self._delivery.ack(seq)
                 self._shared.do(fx.Completed(command))
 
-    # --- cancelling ---------------------------------------------------------------------------------------
-
-    def _cancel(self, command: cmd.Cancel) -> None:
-        answers, wanted = self._answers, command.response_id
-        running = [r.response_id for r in (*answers.draining, answers.active) if r is not None]
-        on_its_way = self._turns.submission is not None
-        if wanted in running or (wanted is None and (running or on_its_way)):
-            cancelled = self._next_epoch("cancelled", "client_cancelled")
-            self._shared.do(fx.BackendCancel(cancelled, self.fence, command=command))
-        elif wanted is not None and not running and not answers.was_ours(wanted):
-            self._shared.do(fx.Completed(command))
-        else:
-            raise Conflict("that response is not active; nothing was cancelled", code="response_not_active")
-
-    def _clear_output(self, command: cmd.ClearOutput) -> None:
-        active, wanted = self._answers.active, command.response_id
-        if active is not None and wanted in (None, active.response_id):
-            self._shared.emit(ev.OutputCleared(active.fence, active.response_id))
-            cancelled = self._next_epoch("cancelled", "output_audio_buffer_clear")
-            self._shared.do(fx.BackendCancel(cancelled, self.fence, command=command))
-            return
-        if (ledger := self._answers.clear(wanted)) is not None:
-            self._delivery.void((ledger.response_id,))
-        self._shared.do(fx.Completed(command))
-
-    def _interrupt(self, command: cmd.Interrupt) -> None:
-        if command.barge_in and not self._shared.capabilities.supports_barge_in:
-            raise Unsupported("this model cannot be interrupted", code="barge_in_unsupported")
-        cancelled = self._next_epoch("cancelled", "barge_in")
-        self._turns.clear()
-        self._shared.do(fx.BackendCancel(cancelled, self.fence, command=command))
-
-    def _barge_in(self, reason: str) -> None:
-        """The user's voice ends what is being answered or played."""
-        cancelled = self._next_epoch("cancelled", reason)
-        self._shared.do(fx.BackendCancel(cancelled, self.fence))
-
-    def _next_epoch(self, status: str, reason: str) -> Fence:
-        """Close the ledgers, then bump the epoch: from here on all earlier output is stale.
-
-        What was queued of it is taken back; the closing events are held until the backend has aborted.
-        """
-        silenced = self._answers.interrupt(status, reason)
-        self._inputs.response_over()
-        self._turns.discard_waiting()
-        if self.state is State.RESPONDING:
-            self._shared.move(Trigger.CANCEL)
-        cancelled = self.fence
-        self._shared.fence = Fence(cancelled.epoch + 1, cancelled.turn)
-        self._delivery.void(silenced)
-        self._shared.record(EpochBegun(self.fence.epoch, reason))
-        return cancelled
-
-    # --- configuration and the end ------------------------------------------------------------------------
+    # --- configuration -------------------------------------------------------------------------------
 
     def _configure(self, config: be.SessionConfig, command: cmd.Configure | cmd.Reconfigure) -> None:
         if self._turns.append_failed():
@@ -406,45 +349,7 @@ class SessionCore:
             )
         self._shared.do(fx.BackendUpdate(config, command=command))
 
-    def _begin_close(self, command: cmd.Close) -> None:
-        already = not self.state.is_open
-        self._shared.move(Trigger.CLOSE)
-        if already:
-            self._shared.do(fx.Completed(command))
-            return
-        self._close = command
-        if command.error is not None:
-            self._shared.error(command.error)
-            self._next_epoch("failed", command.error.code)
-        else:
-            self._next_epoch("cancelled", command.reason)
-        self._turns.release_all()
-        self._shared.do(fx.BackendClose(command.reason, command=command))
-
-    def _finish_close(self) -> None:
-        close = self._close or cmd.Close()
-        self._shared.move(Trigger.GONE)
-        self._answers.release_endings()
-        self._shared.record(SessionEnded(close.reason, close.error.code if close.error else None))
-        ending = ev.SessionExpired if close.reason in EXPIRY_REASONS else ev.SessionClosed
-        self._shared.emit(ending(self.session_id, close.reason))
-
-    def _fail_output(self) -> None:
-        """The client reads too slowly: its response fails and its session ends, nobody else's."""
-        self._backpressured = True
-        answers = self._answers
-        self._shared.emit(backpressure())
-        failing = [r for r in (*answers.draining, answers.active) if r is not None]
-        for response in failing:
-            answers.finish(response, "failed", "output_backpressure")
-        silenced = [response.response_id for response in failing]
-        if not failing and (ended := self._delivery.fail_last_ending("output_backpressure")):
-            answers.revoke(ended)
-            silenced = [ended]
-        self._delivery.void(silenced)
-        self._begin_close(cmd.Close("output_backpressure"))
-
-    # --- backend effects that were carried out ------------------------------------------------------------
+    # --- backend effects that were carried out -------------------------------------------------------
 
     def _carried(self, carried: fx.Carried) -> None:
         effect, error = carried.effect, carried.error
@@ -471,7 +376,7 @@ class SessionCore:
                 if error is not None:
                     error = ServerFault(error.message, code="runtime_abort_failed")
             case fx.BackendClose():
-                self._finish_close()
+                self._endings.closed()
                 error = None
         if effect.command is None:
             return

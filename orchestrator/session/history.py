@@ -8,9 +8,10 @@ commits later input.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.session.items import Item
+from orchestrator.session.items import ContentPart, Item
 from orchestrator.wire.errors import Conflict, NotFound
 
 ROOT = "root"
@@ -19,23 +20,33 @@ ROOT = "root"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of history. ``complete``: the whole of it was heard."""
+    """One line of the conversation: what the user asked, or what of a response was heard.
 
-    item_id: str
+    ``complete``: the whole of it was heard.
+    """
+
     role: str
+    item_id: str
     text: str
-    complete: bool
+    complete: bool = True
 
 
 class History:
-    """:param kept: items remembered at a time; older ones live on in memory's own tiers"""
+    """:param kept: items remembered at a time; older ones live on in memory's own tiers
+    :param lines: the conversation of a session that is taken up again
+    """
 
-    def __init__(self, kept: int = 1024) -> None:
+    def __init__(self, kept: int = 1024, lines: Sequence[Line] = ()) -> None:
         self._kept = kept
         self._items: OrderedDict[str, Item] = OrderedDict()
         self._heard: dict[str, tuple[str, bool]] = {}
         self._unheard: set[str] = set()
         self._late: set[str] = set()
+        for line in lines[-kept:]:
+            kind = "output_text" if line.role == "assistant" else "input_text"
+            self._items[line.item_id] = Item(line.item_id, line.role, content=(ContentPart(kind, line.text),))
+            if line.role == "assistant":
+                self._heard[line.item_id] = (line.text, line.complete)
 
     @property
     def last_item_id(self) -> str | None:
@@ -117,9 +128,9 @@ class History:
         out: list[Line] = []
         for item in self._items.values():
             if item.role != "assistant":
-                out.append(Line(item.item_id, item.role, "".join(p.text for p in item.content), True))
+                out.append(Line(item.role, item.item_id, "".join(p.text for p in item.content)))
             elif (slot := self._heard.get(item.item_id)) is not None and slot[0]:
-                out.append(Line(item.item_id, item.role, *slot))
+                out.append(Line(item.role, item.item_id, *slot))
         return tuple(out)
 
     def _forget(self, item_id: str) -> None:

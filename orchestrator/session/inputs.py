@@ -48,7 +48,6 @@ class Inputs:
         self._interrupt = interrupt
         self.vad_active = False
         """The detector is inside an utterance."""
-        self._overlap_speech_ms = 0.0
 
     # --- appends -------------------------------------------------------------------------------------------
 
@@ -88,10 +87,6 @@ class Inputs:
         item.text += command.text
         self._shared.do(Completed(command))
 
-    def response_over(self) -> None:
-        """A response ended, in order or not: overlapping speech is counted anew."""
-        self._overlap_speech_ms = 0.0
-
     def _seen(self, command: AppendInput, *, vad_started: bool) -> OverlapInput:
         return OverlapInput(
             is_speech=command.is_speech or vad_started,
@@ -115,8 +110,8 @@ class Inputs:
             shared.error(Unsupported("this model cannot be interrupted", code="barge_in_unsupported"))
         if not applies(settings, given):
             return None
-        decision = decide(settings, given, self._overlap_speech_ms)
-        self._overlap_speech_ms = decision.overlap_speech_ms
+        decision = decide(settings, given, self._turns.overlap_speech_ms)
+        self._turns.overlap_speech_ms = decision.overlap_speech_ms
         shared.emit(
             OverlapDecided(
                 shared.fence,

@@ -21,17 +21,9 @@ from orchestrator.session.facts import (
     SessionOpened,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.history import Line
 
 _CONFIG: TypeAdapter[SessionConfig] = TypeAdapter(SessionConfig)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of the conversation: what the user asked, or what of a response was heard."""
-
-    role: str
-    item_id: str
-    text: str
 
 
 @dataclass(slots=True)

@@ -87,6 +87,8 @@ class Turns:
         self.last_item: OpenItem | None = None
         """The item that was committed last."""
         self.submission: Submission | None = None
+        self.overlap_speech_ms = 0.0
+        """Speech that came over a response, counted until one ends."""
         self.recorded = False
         """The backend has recorded input since the last answer that was asked for."""
         self._retained: Payload | None = None
@@ -320,6 +322,7 @@ class Turns:
 
     def response_over(self, status: str) -> None:
         """A response ended in order: a turn that waited for its end is answered now."""
+        self.overlap_speech_ms = 0.0
         payload, self._deferred = self._deferred, None
         if payload is None or self._answers.active is not None:
             self._deferred = payload
@@ -397,6 +400,7 @@ class Turns:
 
     def discard_waiting(self) -> None:
         """Drop turns that are committed and unanswered; input that is not committed yet stays."""
+        self.overlap_speech_ms = 0.0
         self._discard(self._deferred)
         self._deferred = None
         submission, self.submission = self.submission, None

@@ -123,3 +123,27 @@ async def test_draining_closes_what_does_not_finish_in_time() -> None:
 
 async def test_draining_an_empty_house_returns_at_once() -> None:
     await make_fleet().registry.drain(20.0)
+
+
+async def test_draining_does_not_wait_for_somebody_who_went_away() -> None:
+    fleet = make_fleet()
+    session = await fleet.registry.resolve("t", "cam", CONFIG)
+    waiting = asyncio.create_task(session.operation(AppendInput("a", frame()), 60.0))
+    await settle()
+    draining = asyncio.create_task(fleet.registry.drain(20.0))
+    await settle()
+    waiting.cancel()
+    await draining
+    assert fleet.clock.now() == 0.0
+
+
+async def test_a_session_is_found_and_ended_by_id_by_its_owner_alone() -> None:
+    fleet = make_fleet()
+    session = await fleet.registry.resolve("t", "cam", CONFIG)
+    assert fleet.registry.owned("t", session.id) is session
+    assert fleet.registry.owned("t", "cam") is session
+    assert fleet.registry.owned("other", session.id) is None
+    assert not await fleet.registry.end("duplex-unknown", "deleted")
+    assert await fleet.registry.end(session.id, "deleted")
+    assert fleet.registry.owned("t", session.id) is None
+    await fleet.registry.drain(0.0)

@@ -202,6 +202,10 @@ def test_the_echo_is_bounded() -> None:
     assert config.echo == {"small": 1}
 
 
+def test_a_number_too_large_to_write_is_not_echoed() -> None:
+    assert open_({"big": 2**70, "fine": 1}).echo == {"fine": 1}
+
+
 def test_extra_body_is_merged_key_by_key() -> None:
     current = open_({"extra_body": {"a": 1, "b": 2}})
     assert updated({"extra_body": {"b": 3}}, current, CAPABILITIES).extra_body == {"a": 1, "b": 3}

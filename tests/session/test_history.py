@@ -96,9 +96,9 @@ def test_only_what_was_heard_enters_and_it_is_filled_in_place() -> None:
     assert history.hear("a1", "half and whole", complete=True)
     assert not history.hear("a1", "half and whole", complete=True)
     assert history.entries() == (
-        Line("u1", "user", "question", True),
-        Line("a1", "assistant", "half and whole", True),
-        Line("u2", "user", "next", True),
+        Line("user", "u1", "question"),
+        Line("assistant", "a1", "half and whole"),
+        Line("user", "u2", "next"),
     )
 
 
@@ -144,3 +144,12 @@ def test_a_later_assistant_item_does_not_make_it_too_late() -> None:
     history.add(assistant("a2"))
     history.reserve("a1")
     assert history.reserved("a1")
+
+
+def test_a_conversation_is_taken_up_again() -> None:
+    lines = (Line("user", "u1", "question"), Line("assistant", "a1", "ans", complete=False))
+    history = History(lines=lines)
+    assert history.entries() == lines
+    assert history.retrieve("a1").content == (ContentPart("output_text", "ans"),)
+    assert history.add(user("u2")) == "a1"
+    assert not history.too_late("a1")

@@ -15,7 +15,8 @@ from orchestrator.session.facts import (
     SessionOpened,
 )
 from orchestrator.session.fence import Fence
-from orchestrator.session.record import Line, SessionRecord
+from orchestrator.session.history import Line
+from orchestrator.session.record import SessionRecord
 
 CONFIG = SessionConfig(model="m", persona="default")
 
