@@ -53,13 +53,19 @@ def engine() -> RealEngine:
     return real_engine.boot("main")
 
 
-@pytest.fixture(scope="session")
-def words_engine() -> str:
+@pytest.fixture(scope="module")
+def words_engine() -> Iterator[str]:
     """URL of a small real language model on stock vLLM, served as ``smollm2``: it answers in words.
 
-    Takes about 3.6 GB beside ``engine``.
+    Takes about 3.6 GB beside ``engine``, so it runs no longer than one file of tests needs it.
     """
-    return os.environ.get("VIGIL_TEST_WORDS_URL") or real_engine.boot_words().url
+    url = os.environ.get("VIGIL_TEST_WORDS_URL")
+    if url:
+        yield url
+        return
+    running = real_engine.boot_words()
+    yield running.url
+    real_engine.stop_all(running.name)
 
 
 @pytest.fixture(scope="session")

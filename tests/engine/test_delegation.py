@@ -15,6 +15,7 @@ import pytest
 
 from bridges.solver import ChatSolver, SolverAsk
 from memory.facts import DelegationBegun, DelegationDone
+from memory.lines import Lines
 from memory.render import solver_prompt
 from prompts.loader import load_pack
 from tests.engine.watching import Watched, pictures, watch
@@ -60,12 +61,11 @@ def test_the_client_is_told_each_answer(watched: Watched) -> None:
 
 def test_the_model_is_shown_each_answer_in_one_turn_that_stays(watched: Watched) -> None:
     for done in answers(watched):
-        line = f'[Answer to your background question "{done.question}"]'
+        line = Lines(load_pack("joyvl"), "en").delegation(done.question, done.text, done.ok)
         turns = [[turn for turn in users(request.messages) if line in turn] for request in watched.asked]
         first = next(n for n, shown in enumerate(turns) if shown)
-        assert done.text[:20] in turns[first][-1]
-        after = [shown for shown in turns[first:] if shown]
-        assert len(after) == len(turns[first:]), "no later prompt lost it"
+        assert {len(shown) for shown in turns[first:]} == {1}, "no later prompt lost or repeats it"
+        assert len({turn for (turn,) in turns[first:]}) == 1
 
 
 def test_reuse_is_as_promised_around_answers(watched: Watched) -> None:
