@@ -125,6 +125,8 @@ class Deliveries:
             while True:
                 try:
                     await self._read_on(tail)
+                    if tail.reason == "caught_up" and tail.follow:
+                        continue  # its session was taken up while the last of it was sent
                     return
                 except SessionGone:
                     return

@@ -207,10 +207,11 @@ class Webhook(Group):
         secret = value.get_secret_value() if value else None
         if secret is None:
             return None
-        try:
-            base64.b64decode(secret.removeprefix("whsec_"), validate=secret.startswith("whsec_"))
-        except binascii.Error:
-            raise ValueError("what follows whsec_ is no base64") from None
+        if secret.startswith("whsec_"):
+            try:
+                base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+            except binascii.Error:
+                raise ValueError("what follows whsec_ is no base64") from None
         if len(secret.removeprefix("whsec_")) < 16:
             raise ValueError("is too short to keep a secret: 16 characters at least")
         return value

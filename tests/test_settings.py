@@ -206,3 +206,33 @@ def test_loopback(host: str) -> None:
 def test_the_engines_key_is_not_shown() -> None:
     settings = Settings(engine_api_key="hidden")  # type: ignore[arg-type]
     assert "hidden" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("webhook", "words"),
+    [
+        ({"url": "http://example.org/x", "secret": "s" * 16}, "https"),
+        ({"url": "ftp://127.0.0.1/x", "secret": "s" * 16}, "https"),
+        ({"url": "https://", "secret": "s" * 16}, "https"),
+        ({"url": "https://example.org/x"}, "needs a secret"),
+        ({"url": "https://example.org/x", "secret": "short"}, "16 characters"),
+        ({"url": "https://example.org/x", "secret": "whsec_not base64 at all!"}, "no base64"),
+        ({"kinds": "response,nonsense"}, "nonsense"),
+    ],
+)
+def test_a_webhook_must_be_safe(webhook: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        load_settings({"webhook": webhook})
+
+
+def test_a_webhook_and_a_summarizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIGIL_WEBHOOK__URL", "http://127.0.0.1:9/events")
+    monkeypatch.setenv("VIGIL_WEBHOOK__SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    monkeypatch.setenv("VIGIL_WEBHOOK__KINDS", "response,session_ended")
+    monkeypatch.setenv("VIGIL_SUMMARIZER__PARAMS", '{"seed": 1}')
+    settings = load_settings({"summarizer": {"url": "http://writer", "model": "w", "images": False}})
+    assert settings.webhook.kinds == ("response", "session_ended")
+    assert settings.summarizer.params == {"seed": 1}
+    assert "whsec" not in str(settings.webhook)
+    with pytest.raises(SettingsError, match="name of its model"):
+        load_settings({"summarizer": {"url": "http://writer"}})
