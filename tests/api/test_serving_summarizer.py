@@ -87,4 +87,6 @@ async def test_a_slow_writer_has_its_own_deadline(tmp_path: Path) -> None:
     ):
         writer.faults.append(Fault(hang=True, times=1000, when=of_kind("summary")))
         await watch(served, lambda: "By the engine." in told(served))
-        assert all(seen.disconnected for seen in writer.chats)
+        ended = [seen for seen in writer.chats if seen.ended_at is not None]  # a newer try may be under way
+        assert ended
+        assert all(seen.disconnected for seen in ended)
