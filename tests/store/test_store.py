@@ -133,3 +133,41 @@ async def test_everything_about_a_deleted_session_says_so(store: Store) -> None:
     with pytest.raises(SessionGone):
         await session.frames.put("f", b"x")
     assert await store.sessions("t") == []
+
+
+async def test_facts_are_read_without_opening_a_session(stores: Stores, store: Store) -> None:
+    session = await new_session(store)
+    for n in range(5):
+        session.log.append("k", {"n": n})
+    assert [e.seq async for page in store.entries("s1") for e in page] == [1, 2, 3, 4, 5]
+    assert [e.seq async for page in store.entries("s1", after=3) for e in page] == [4, 5]
+    store = await stores.reopen(store)
+    assert [e.data["n"] async for page in store.entries("s1") for e in page] == [0, 1, 2, 3, 4]
+    assert store.statistics()["open"] == 0
+    with pytest.raises(SessionGone):
+        [page async for page in store.entries("s2")]
+
+
+async def test_a_log_that_failed_is_read_as_far_as_it_is_durable(store: Store) -> None:
+    session = await new_session(store)
+    session.log.append("k", {})
+    await session.log.flush()
+    session.log.append("k", {})
+    session.log.fail(LogConflict("someone else"))
+    assert [e.seq async for page in store.entries("s1") for e in page] == [1]
+
+
+async def test_readers_keep_their_place(stores: Stores, store: Store) -> None:
+    for name in ("s1", "s2"):
+        await new_session(store, name)
+        await store.bookmark(name, "reader", 3)
+    await store.bookmark("s1", "reader", 7)
+    await store.bookmark("s1", "other", 1)
+    store = await stores.reopen(store)
+    assert await store.bookmarks("reader") == {"s1": 7, "s2": 3}
+    assert await store.bookmarks("reader", "s2") == {"s2": 3}
+    assert await store.bookmarks("nobody") == {}
+    await store.delete("s1")
+    assert await store.bookmarks("reader") == {"s2": 3}
+    with pytest.raises(SessionGone):
+        await store.bookmark("s1", "reader", 8)
