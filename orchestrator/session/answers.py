@@ -9,6 +9,7 @@ from orchestrator.session.events import Event, OutputCleared, ResponseListen
 from orchestrator.session.facts import ResponseEnded, ResponseStarted
 from orchestrator.session.fence import Fence
 from orchestrator.session.history import History
+from orchestrator.session.metrics import Stages, added
 from orchestrator.session.playback import Playback, PlaybackBook
 from orchestrator.session.response import Phase, Response, response_id_of, serial_of
 from orchestrator.session.shared import Shared
@@ -91,6 +92,12 @@ class Answers:
         if (response := self._spoken_into(chunk.fence)) is not None:
             self.has_spoken = True
             self._shared.emit_all(response.add_audio(chunk.pcm, chunk.rate, chunk.text_marks))
+
+    def measured(self, fence: Fence, stages: Stages) -> None:
+        """Figures of a unit count for the response that owns it, and for no other."""
+        for response in (*self.draining, self.active):
+            if response is not None and response.fence.turn == fence.turn:
+                response.stage_metrics = added(response.stage_metrics, stages)
 
     def turn_end(self, end: TurnEnd) -> None:
         self._ended_turn = max(self._ended_turn, end.fence.turn)

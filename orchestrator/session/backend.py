@@ -247,6 +247,17 @@ class UserTranscript:
 
 
 @dataclass(frozen=True, slots=True)
+class Metrics:
+    """What the engine counted for a unit of the response of this fence; comes before its ``TurnEnd``.
+
+    ``stages``: names of the contract's stage metrics by stage, ``"0"`` for a single one.
+    """
+
+    fence: Fence
+    stages: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class TurnEnd:
     """The open response of this fence is over. ``status``: completed, incomplete or failed."""
 
@@ -315,6 +326,7 @@ BackendOutput = (
     | SpeechStarted
     | SpeechStopped
     | UserTranscript
+    | Metrics
     | TurnEnd
     | TickDone
     | Delegation

@@ -354,6 +354,7 @@ class ResponseDone(ResponseEvent):
     :param reason: why it did not complete
     :param item: the output item as it ended; a cancelled one holds what was heard of its speech
     :param heard: it entered history
+    :param stage_metrics: what the engine counted for it, by stage
     """
 
     type: ClassVar[str] = "response.done"
@@ -364,6 +365,7 @@ class ResponseDone(ResponseEvent):
     heard: bool
     cursors: Cursors
     metadata: Mapping[str, Any]
+    stage_metrics: Mapping[str, Mapping[str, Any]]
 
     @property
     def text(self) -> str:

@@ -76,6 +76,8 @@ class Outputs:
                 self._answers.text(fence, text)
             case be.AudioDelta():
                 self._answers.audio(output)
+            case be.Metrics(fence=fence, stages=stages):
+                self._answers.measured(fence, stages)
             case be.TurnEnd():
                 self._answers.turn_end(output)
 

@@ -308,7 +308,12 @@ class Projection:
     def _done(self, event: ev.ResponseDone, common: dict[str, Any]) -> wire.ServerEvent:
         self._codecs.pop(event.response_id, None)
         common["duplex"] = mark_of(event.fence, event.reason)
-        common["vllm_omni"] = {"committed": event.heard, "playback": cursors_of(event.cursors)}
+        measured = {"stage_metrics": dict(event.stage_metrics)} if event.stage_metrics else {}
+        common["vllm_omni"] = {
+            "committed": event.heard,
+            "playback": cursors_of(event.cursors),
+            **measured,
+        }
         return wire.ResponseDone(
             **common,
             response=wire.Response(

@@ -38,6 +38,7 @@ from orchestrator.session.events import (
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.items import ContentPart, Item
+from orchestrator.session.metrics import Stages
 from orchestrator.session.playback import Marks, Playback
 from orchestrator.wire.errors import ServerFault
 
@@ -108,6 +109,8 @@ class Response:
         self.requested = requested
         self.in_history = in_history
         self.phase = Phase.CREATED
+        self.stage_metrics: Stages = {}
+        """What the engine counted for it so far."""
         self._metadata = metadata or {}
         self._previous_item_id: str | None = None
         self._text = ""
@@ -214,6 +217,7 @@ class Response:
                 committed,
                 self.ledger.cursors(),
                 self._metadata,
+                self.stage_metrics,
             ),
             RateLimitsUpdated(),
         )

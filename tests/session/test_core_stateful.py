@@ -45,9 +45,11 @@ from orchestrator.session.commands import (
     ClearOutput,
     Close,
     CommitInput,
+    CreateItem,
     CreateResponse,
     Interrupt,
     PlaybackAck,
+    Reconfigure,
     TruncateItem,
 )
 from orchestrator.session.effects import Completed, Emit, Record, Reject
@@ -64,6 +66,7 @@ from orchestrator.session.events import (
 )
 from orchestrator.session.facts import EpochBegun, ResponseEnded, ResponseStarted
 from orchestrator.session.fence import Fence
+from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.limits import SessionLimits
 from orchestrator.session.outbox import OutboxLimits
 from orchestrator.session.playback import Cursors
@@ -162,6 +165,20 @@ class Sessions(RuleBasedStateMachine):
     def ask(self, text: str) -> None:
         self.names += 1
         self._send(AskQuery(text, f"item_q{self.names}"))
+
+    @rule(sizes=st.lists(st.integers(1, 60), max_size=2), text=st.text(max_size=5), again=st.booleans())
+    def message(self, sizes: list[int], text: str, again: bool) -> None:
+        self.names += not again
+        pictures = tuple(
+            AppendInput(f"pic{self.names}.{n}.{len(self.sent)}", InputUnit((FrameInput(b"x" * size, 0),)))
+            for n, size in enumerate(sizes)
+        )
+        item = Item(f"item_m{self.names}", "user", content=(ContentPart("input_text", text),))
+        self._send(CreateItem(item, None, pictures))
+
+    @rule(body=st.sampled_from([{"instructions": "x"}, {"model": "other"}, {"max_tokens": 7}]))
+    def update(self, body: dict[str, Any]) -> None:
+        self._send(Reconfigure(body))
 
     @rule(create=st.booleans())
     def commit(self, create: bool) -> None:

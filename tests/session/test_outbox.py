@@ -27,7 +27,7 @@ def error(size: int = 10) -> Outgoing:
 
 
 def done(status: str) -> ResponseDone:
-    return ResponseDone(Fence(), "r", status, None, Item("i", "assistant"), False, Cursors(), {})
+    return ResponseDone(Fence(), "r", status, None, Item("i", "assistant"), False, Cursors(), {}, {})
 
 
 def drain(outbox: Outbox) -> list[Outgoing]:

@@ -13,6 +13,7 @@ from orchestrator.session.backend import (
     Capabilities,
     Decision,
     Delegation,
+    Metrics,
     SessionConfig,
     TextDelta,
     TickDone,
@@ -250,3 +251,20 @@ def test_a_tick_that_was_not_asked_for_has_no_wire_form() -> None:
     d.take_all()
     d.yields(TickDone(F0, 1, (), {"tick": 1}))
     assert not d.core.waiting
+
+
+def test_stage_metrics_ride_the_end_of_the_response_that_owns_them() -> None:
+    d = played(modalities=("text",))
+    d.send(AppendInput("f", InputUnit((FrameInput(b"jpeg", 0),))))
+    d.yields(
+        Metrics(F0, {"0": {"num_tokens_in": 99}}),  # before the response was created
+        Decision(F0, 1, Action.RESPONSE),
+        TextDelta(F0, "hi"),
+        Metrics(F0, {"0": {"num_tokens_in": 7}}),
+        Metrics(F0, {"0": {"num_tokens_in": 5}}),
+        Metrics(Fence(0, 4), {"0": {"num_tokens_in": 1}}),
+        TurnEnd(F0),
+    )
+    done = next(p for p in d.take_all() if p["type"] == "response.done")
+    assert done["vllm_omni"]["stage_metrics"] == {"0": {"num_tokens_in": 12}}
+    strictly([done])
