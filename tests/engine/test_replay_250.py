@@ -83,3 +83,9 @@ def test_frames_move_once(watched: Watched) -> None:
     # The new frame apart, a request grows by the ids, times and answers of the turns before.
     assert (typical(90) - typical(10)) / 80 < TURN_BYTES
     assert max(map(besides_the_frame, answered)) < HEAD_BYTES + TURN_BYTES * 130
+
+
+def test_the_report_shows_the_run(watched: Watched) -> None:
+    page = (watched.out / "report.html").read_text()
+    assert page.count("data:image/jpeg;base64,") > 50
+    assert len(page) < 2_000_000

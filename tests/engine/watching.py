@@ -76,6 +76,7 @@ class Pictures:
 class Watched:
     """One replay.
 
+    :param out: the folder of its files
     :param rows: of ``decisions.jsonl``
     :param spoken: for each row the text that was streamed inside its tick
     :param notices: codes, in order
@@ -83,6 +84,7 @@ class Watched:
     :param facts: the session's log as far as memory reads it
     """
 
+    out: Path
     rows: list[dict[str, Any]] = field(default_factory=list)
     spoken: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -134,7 +136,7 @@ async def watch(
         seed=seed,
     )
     settings = settings_of(options)
-    watched = Watched()
+    watched = Watched(out)
     ending = Ending(asyncio.Event())
     source = Pictures(shown)
     with engine_of(settings, lambda line: None) as found:

@@ -21,7 +21,6 @@ from evals.replay.run import Ending, replay
 from evals.replay.source import Source, Video
 from evals.stats import COLUMNS
 from orchestrator.runtime.clock import SystemClock
-from tests.engine_launch.real_engine import RealEngine
 from tests.evals.drives import ListSource
 from tests.fakes.engine import FakeEngine, Seen
 from tests.fakes.solver import FakeSolver
@@ -63,7 +62,7 @@ def script(seen: Seen) -> str:
 class Run:
     """One replay against a scripted engine, with all that came of it."""
 
-    def __init__(self, fake: FakeEngine | RealEngine, out: Path, source: Source, **options: Any) -> None:
+    def __init__(self, fake: FakeEngine, out: Path, source: Source, **options: Any) -> None:
         self.out, self.source = out, source
         queries = [Query(0.0, "What happens?")]
         values = {"pace": Pace.FAST, "family": "joyvl", "engine": fake.url, "queries": queries, "seed": 1}
