@@ -21,7 +21,7 @@ from prompts.loader import load_pack
 from tests.engine.watching import Watched, pictures, watch
 from tests.engine_launch.real_engine import RealEngine
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]  # two engines may have to be booted
 
 TICKS = 60
 MODEL = "smollm2"
