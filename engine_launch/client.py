@@ -66,7 +66,9 @@ class EngineHttp:
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._deadline_s = deadline_s
-        self._http = httpx.Client(base_url=self.base_url, headers=headers, trust_env=False)
+        # Stock servers close an idle connection after 5 s; leave first, never to write into a closing one.
+        limits = httpx.Limits(keepalive_expiry=4.0)
+        self._http = httpx.Client(base_url=self.base_url, headers=headers, limits=limits, trust_env=False)
 
     def __enter__(self) -> EngineHttp:
         return self

@@ -18,10 +18,10 @@ class Commands(TyperGroup):
     """Commands of other rooms are imported when they are named, so that the service never imports them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return ["serve", "engine", "replay", "version"]
+        return ["serve", "engine", "replay", "session", "doctor", "version"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        lazy = {"engine": _engine, "replay": _replay}.get(cmd_name)
+        lazy = {"engine": _engine, "replay": _replay, "session": _session, "doctor": _doctor}.get(cmd_name)
         return lazy() if lazy is not None else super().get_command(ctx, cmd_name)
 
 
@@ -89,6 +89,18 @@ def _replay() -> Any:
     mount(group)
     group.command("unused")(print_version)
     return typer.main.get_group(group).commands["replay"]
+
+
+def _session() -> Any:
+    from orchestrator.session_cli import app as sessions
+
+    return typer.main.get_group(sessions)
+
+
+def _doctor() -> Any:
+    from evals.doctor import app as doctor
+
+    return typer.main.get_group(doctor)
 
 
 def _fail(message: str, code: int) -> NoReturn:

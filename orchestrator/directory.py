@@ -121,11 +121,11 @@ class Directory:
         self._bells.ring(info.id)
         return info.id
 
-    async def tail(self, tenant: str, name: str, after: int) -> Tail:
-        """A reader of its facts from ``after`` on."""
+    async def tail(self, tenant: str, name: str, after: int, *, follow: bool = True) -> Tail:
+        """A reader of its facts from ``after`` on; without ``follow`` of those that are there."""
         with _store_faults():
             info = await self._find(tenant, name)
-        return _ToldTail(self._store, self._bells, info.id, after)
+        return _ToldTail(self._store, self._bells, info.id, after, follow=follow)
 
     # --- parts ------------------------------------------------------------------------------------------
 

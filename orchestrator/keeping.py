@@ -16,6 +16,7 @@ from memory.store.errors import SessionGone
 from memory.store.session import DurableSession
 from memory.store.store import Keeping, Store
 from memory.store.transient import TransientFrames, TransientLog
+from orchestrator.folder_lock import FolderLock
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Clock, FactLog
 from orchestrator.session.record import SessionRecord
@@ -114,8 +115,9 @@ class DurableKeeper:
     that was reset, expired or closed does not: its alias gets a fresh one.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, lock: FolderLock) -> None:
         self.store: Store = store
+        self._lock = lock
         self._clock = clock
         self._ours: set[str] = set()
 
@@ -128,8 +130,13 @@ class DurableKeeper:
         :raises StoreError: it can't be opened
         """
         url = url or f"sqlite:///{data}/vigil.db"
-        store = await Store.open(url, data, now_ms=clock.wall_ms, keeping=keeping)
-        return cls(store, clock)
+        lock = FolderLock(data, alone=False)
+        try:
+            store = await Store.open(url, data, now_ms=clock.wall_ms, keeping=keeping)
+        except BaseException:
+            lock.release()
+            raise
+        return cls(store, clock, lock)
 
     async def keep(self, spec: SessionSpec, pack_digest: str) -> Kept:
         keys = await self.store.keys(spec.tenant)
@@ -170,6 +177,7 @@ class DurableKeeper:
 
     async def aclose(self) -> None:
         await self.store.close()
+        self._lock.release()
 
     async def _cut_off(self, spec: SessionSpec, pack_digest: str) -> DurableSession | None:
         """The session that this alias had when an earlier process ended, if it can go on."""

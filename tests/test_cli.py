@@ -46,7 +46,7 @@ def test_version() -> None:
 
 def test_help_names_every_command() -> None:
     result = vigil("--help")
-    for name in ("serve", "engine", "replay", "version"):
+    for name in ("serve", "engine", "replay", "session", "doctor", "version"):
         assert name in result.stdout
 
 

@@ -144,7 +144,8 @@ class Chat:
         return await self._context.registry.resolve(tenant, alias, config)
 
     def existing(self, tenant: str, alias: str) -> Session:
-        session = self._context.registry.find(tenant, alias)
+        """By the client's name or by its id."""
+        session = self._context.registry.owned(tenant, alias)
         if session is None:
             raise NotFound(
                 f"there is no session {alias}; it begins with its first frame or query",

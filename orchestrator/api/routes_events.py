@@ -64,18 +64,19 @@ async def events(
     tenant: Annotated[str, Depends(tenant_of)],
     after: Annotated[int | None, Query(ge=0)] = None,
     kinds: str = "",
+    follow: bool = True,
 ) -> StreamingResponse:
     """Every fact after number `after` (or `Last-Event-ID`; default: all), then those that come.
 
     Each event is `{seq, at_ms, kind, session_id, data}` with its number as id. `kinds` selects by a
     comma-separated list; `response` stands for the ticks that said something. The last event is `end` with a
-    `reason`: `session_closed`, `deleted`, `shutdown` or `slow_reader`; after the last two, come back with
-    `Last-Event-ID`.
+    `reason`: `session_closed`, `deleted`, `caught_up` (without `follow`), `shutdown` or `slow_reader`; after
+    the last two, come back with `Last-Event-ID`.
     """
     context = context_of(request)
     name = checked_alias(session_id, "session_id")
     chosen = checked_kinds(kinds, "kinds")
-    tail = await context.sessions.tail(tenant, name, _start(request, after))
+    tail = await context.sessions.tail(tenant, name, _start(request, after), follow=follow)
     readers: Counter[str] = request.app.state.event_readers
     if readers[tail.session_id] >= context.limits.event_streams:
         raise ResourceExhausted(

@@ -75,7 +75,9 @@ async def set_query(request: Request, session_id: str, tenant: Tenant) -> dict[s
             code="query_too_long",
             param="text",
         )
-    session = await chat.open(tenant, alias, choose_persona(None, context.personas, context.languages))
+    session = context.registry.owned(tenant, alias)
+    if session is None:
+        session = await chat.open(tenant, alias, choose_persona(None, context.personas, context.languages))
     await chat.ask(session, text, new=asks_anew(request.headers))
     return {"status": "ok", "session_id": alias, "query": text}
 

@@ -148,7 +148,7 @@ class NoRecords:
     """Stands in for the directory where no session is kept."""
 
     def __getattr__(self, name: str) -> Any:
-        async def unknown(*_: Any) -> Any:
+        async def unknown(*_: Any, **__: Any) -> Any:
             raise NotFound("there is no session", code="unknown_session")
 
         return unknown

@@ -96,3 +96,16 @@ async def test_a_query_is_checked() -> None:
             assert response.status_code == status
             assert error(response)["param"] == "text"
         assert server.backends == {}
+
+
+async def test_a_session_is_found_by_its_id_too() -> None:
+    """Contract: an id that the server made names the session as the client's own name does."""
+    async with Server() as server:
+        await server.chat(image(), session_id="s")
+        (found,) = server.backends
+        response = await server.client.put(f"/v1/sessions/{found}/query", json={"text": "who?"})
+        assert response.json()["query"] == "who?"
+        assert len(server.backends) == 1
+        assert server.backend.query == "who?"
+        assert (await server.client.delete(f"/v1/sessions/{found}/query")).status_code == 200
+        assert server.backend.query is None

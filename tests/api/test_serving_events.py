@@ -125,6 +125,15 @@ async def test_a_reader_comes_back_where_it_left(tmp_path: Path) -> None:
             assert numbers(await reader.until(last)) == [last - 1, last]
 
 
+async def test_without_following_it_ends_at_the_newest_fact(tmp_path: Path) -> None:
+    async with FakeEngine() as engine, Served(engine, tmp_path, **UNGATED) as served:
+        await served.see(0)
+        last = await newest(served)
+        async with follow(served, params={"follow": "false"}) as reader:
+            assert numbers(await reader.rest()) == list(range(1, last + 1))
+        assert reader.ended == "caught_up"
+
+
 async def test_an_alert_reaches_an_http_client(tmp_path: Path) -> None:
     async with FakeEngine(every_third) as engine, Served(engine, tmp_path, **UNGATED) as served:
         await served.see(0)

@@ -1,10 +1,12 @@
 """The registry: aliases per tenant, places, idle expiry, clean-up that is retried, draining."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from orchestrator.runtime.registry import RegistryLimits
+from orchestrator.runtime.actor import SessionParts
+from orchestrator.runtime.registry import RegistryLimits, SessionSpec
 from orchestrator.session.commands import AppendInput
 from orchestrator.wire.errors import Conflict, EngineUnavailable, ResourceExhausted
 from tests.fakes.backend import frame
@@ -147,3 +149,34 @@ async def test_a_session_is_found_and_ended_by_id_by_its_owner_alone() -> None:
     assert await fleet.registry.end(session.id, "deleted")
     assert fleet.registry.owned("t", session.id) is None
     await fleet.registry.drain(0.0)
+
+
+async def test_a_session_is_owned_by_its_tenant_and_ended_by_its_id() -> None:
+    fleet = make_fleet()
+    mine = await fleet.registry.resolve("a", "cam", CONFIG)
+    assert fleet.registry.owned("a", "cam") is fleet.registry.owned("a", mine.id) is mine
+    assert fleet.registry.owned("b", "cam") is fleet.registry.owned("b", mine.id) is None
+    assert await fleet.registry.end(mine.id, "deleted")
+    assert not mine.is_open
+    assert fleet.registry.owned("a", mine.id) is None
+    assert not await fleet.registry.end("duplex-unknown", "deleted")
+    assert await fleet.registry.resolve("a", "cam", CONFIG) is not mine
+    await fleet.registry.drain(0.0)
+
+
+async def test_a_session_that_goes_on_keeps_the_id_it_had() -> None:
+    """Contract: after a restart a session has the id that its log has, and no other."""
+    fleet = make_fleet()
+    build = fleet.registry._build
+
+    async def resumed(spec: SessionSpec) -> SessionParts:
+        return replace(await build(spec), session_id="duplex-before")
+
+    fleet.registry._build = resumed
+    session = await fleet.registry.resolve("a", "cam", CONFIG)
+    assert session.id == "duplex-before"
+    assert fleet.registry.get("duplex-before") is fleet.registry.find("a", "cam") is session
+    assert fleet.registry.get(fleet.specs[0].session_id) is None
+    assert fleet.registry.statistics()["slots"] == 1
+    await fleet.registry.drain(0.0)
+    assert fleet.registry.statistics()["slots"] == 0
