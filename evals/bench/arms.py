@@ -85,12 +85,21 @@ class Sample:
 
 
 class Rival:
-    """A client that sends every picture again. ``salt``: fixed, or ``None`` for a fresh one each time."""
+    """A client that sends every picture again.
 
-    def __init__(self, url: str, model: str, salt: str | None) -> None:
+    The same pixels in other bytes for each rival: the engine knows pictures by their bytes, and whoever asks
+    second must not find the newest one prepared already.
+
+    :param name: of the arm, written into its pictures as a comment
+    :param salt: fixed, or ``None`` for a fresh one each time
+    """
+
+    def __init__(self, url: str, model: str, name: str, salt: str | None) -> None:
         self._chat = VllmChat(url, model, uuid_parts=False)
+        self._name = name
         self._salt = salt
         self._requests = 0
+        self._pictures: dict[str, bytes] = {}
 
     async def ask(self, asked: Asked) -> Sample:
         self._requests += 1
@@ -98,9 +107,15 @@ class Rival:
         request = replace(
             asked.request, params={**asked.request.params, "cache_salt": salt}, deadlines=PATIENT
         )
+
+        def own(uuid: str) -> bytes:
+            if uuid not in self._pictures:
+                self._pictures[uuid] = commented(asked.images(uuid), self._name)
+            return self._pictures[uuid]
+
         began = time.perf_counter()
         finished: Finished | None = None
-        async with aclosing(self._chat.chat(request, asked.images)) as events:
+        async with aclosing(self._chat.chat(request, own)) as events:
             async for event in events:
                 if isinstance(event, Finished):
                     finished = event
@@ -115,3 +130,9 @@ class Rival:
 
     async def aclose(self) -> None:
         await self._chat.aclose()
+
+
+def commented(jpeg: bytes, text: str) -> bytes:
+    """The same picture with a comment segment after its first marker."""
+    comment = text.encode()
+    return jpeg[:2] + b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment + jpeg[2:]

@@ -143,8 +143,8 @@ async def measure(settings: Settings, engine: Engine, tell: Callable[[str], None
     core.chat = tap  # type: ignore[assignment]
     pictures = squares(design.side, design.warm_ticks + design.sessions * design.points[-1], time.time_ns())
     samples: Samples = {point: {arm: [] for arm in ARMS} for point in design.points}
-    resend = Rival(engine.url, engine.facts.model, "bench-resend")
-    no_cache = Rival(engine.url, engine.facts.model, None)
+    resend = Rival(engine.url, engine.facts.model, "resend", "bench-resend")
+    no_cache = Rival(engine.url, engine.facts.model, "no_cache", None)
     try:
         for number in range(-1, design.sessions):
             warming = number < 0

@@ -6,9 +6,10 @@ import asyncio
 import io
 from pathlib import Path
 
+from PIL import Image
 from rich.console import Console
 
-from evals.bench.arms import ARMS, Sample
+from evals.bench.arms import ARMS, Sample, commented
 from evals.bench.pictures import squares
 from evals.bench.replay_bench import Design, measure, result_of, show
 from evals.replay.core import engine_of, settings_of
@@ -69,3 +70,11 @@ def test_goals_and_table():
 
 def test_squares_are_all_different():
     assert len({*squares(32, 400, 1), *squares(32, 20, 2)}) == 420
+
+
+def test_rivals_have_the_same_pixels_in_other_bytes():
+    (picture,) = squares(64, 1, 1)
+    own = [commented(picture, name) for name in ("resend", "no_cache")]
+    assert len({picture, *own}) == 3
+    shown = [Image.open(io.BytesIO(data)).convert("RGB").tobytes() for data in (picture, *own)]
+    assert len(set(shown)) == 1
