@@ -7,18 +7,15 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
 
-from bridges.chat_engine import VllmChat
 from bridges.engine import Deadlines
-from bridges.frames import FrameBounds, FrameGate
+from bridges.frames import FrameGate
 from bridges.image_fetch import ImageFetcher
 from bridges.text_engine import TextEngine
-from engine_launch.facts import EngineFacts
-from memory.plan import Limits as WindowLimits
 from memory.store.errors import StoreError
 from memory.store.store import DAY_MS, Keeping
 from memory.tally import Tally
@@ -29,10 +26,19 @@ from orchestrator.api.metrics import ENGINE_STATES, Metrics
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
 from orchestrator.backends.replay.backend import ReplayBackend
-from orchestrator.backends.replay.decide import DecideOptions, DecisionPoint, ThresholdRefused, threshold_bias
+from orchestrator.backends.replay.decide import ThresholdRefused, threshold_bias
 from orchestrator.backends.replay.options import ReplayOptions
-from orchestrator.backends.replay.request import EngineLimits
 from orchestrator.directory import Live
+from orchestrator.engine_fit import (
+    BACKGROUND,
+    LIVE_TICKS,
+    chat_engine,
+    decide_options,
+    engine_limits,
+    frame_bounds,
+    session_limits,
+    window_limits,
+)
 from orchestrator.engine_setup import Engine
 from orchestrator.engine_watch import EngineWatch
 from orchestrator.exits import Exit, SetupError
@@ -44,26 +50,15 @@ from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.permits import Permits
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.session.backend import BackendOutput, SessionConfig, TickStarted
-from orchestrator.session.limits import SessionLimits
 from orchestrator.settings import Settings
 from orchestrator.solver_setup import solver_chain
 from orchestrator.summarizer_setup import summarizer_of
 from orchestrator.text_access import ImageAccess, TextAccess
 from orchestrator.version import vigil_version
-from prompts.pack import Pack
 
 _log = logging.getLogger(__name__)
 
-LIVE_TICKS = 32
-"""Decisions of all sessions in flight at one engine; it batches them."""
-BACKGROUND = 2
-"""Prewarms and summaries in flight at one engine."""
 SWEEP_S = 60.0
-_IMAGE_CACHE_BYTES_PER_PIXEL = 6
-"""What a processed frame takes of the engine's image cache."""
-
-_UNKNOWN_IMAGE_CACHE = 4 * 2**30
-"""The engine's own default. Believing in too much costs a retry, never a wrong answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +84,13 @@ class Core:
         self.metrics = Metrics()
         self.ticks = TickStarts()
         self.keeper = keeper
-        self.chat = _chat(settings, engine)
+        self.chat = chat_engine(settings, engine)
         self.solvers = solver_chain(settings)
         self.summarizer = summarizer_of(settings)
         self.permits = Permits(LIVE_TICKS, BACKGROUND)
         # Frames in flight when the engine died are tried one at a time, over all sessions.
         self._suspect_lane = asyncio.Lock()
-        self.gate = FrameGate(_frame_bounds(engine.pack, settings.limits.frame_bytes))
+        self.gate = FrameGate(frame_bounds(engine.pack, settings.limits.frame_bytes))
         self.watch = EngineWatch(
             self.chat, self.clock, period_s=settings.timeouts.watch_s, ping_s=settings.timeouts.ping_s
         )
@@ -109,7 +104,7 @@ class Core:
                 session=session_limits(settings),
             ),
         )
-        self._decide = _decide_options(settings)
+        self._decide = decide_options(settings)
         self._limits = window_limits(engine.pack, engine.facts)
         self._parts: dict[str, _Parts] = {}
         self._endings: dict[str, asyncio.Task[None]] = {}
@@ -420,73 +415,3 @@ def _fetcher(settings: Settings) -> ImageFetcher | None:
     if not images.allow_hosts:
         return None
     return ImageFetcher(images.allow_hosts, limit=settings.limits.frame_bytes, timeout_s=images.fetch_s)
-
-
-def _chat(settings: Settings, engine: Engine) -> VllmChat:
-    facts, secret = engine.facts, settings.engine_api_key
-    frame = engine.pack.pixels.max * _IMAGE_CACHE_BYTES_PER_PIXEL
-    room = facts.image_cache_bytes or _UNKNOWN_IMAGE_CACHE
-    return VllmChat(
-        engine.url,
-        facts.model,
-        api_key=secret.get_secret_value() if secret else None,
-        uuid_parts=facts.uuid_parts,
-        held_images=max(1, room // frame),
-        max_connections=LIVE_TICKS + BACKGROUND + 8,
-    )
-
-
-def _frame_bounds(pack: Pack, max_bytes: int) -> FrameBounds:
-    pixels = pack.pixels
-    return FrameBounds(pixels.min, pixels.max, pixels.multiple, max_bytes=max_bytes)
-
-
-def _decide_options(settings: Settings) -> DecideOptions:
-    decision = settings.decision
-    return DecideOptions(
-        gate=decision.gate,
-        threshold=decision.threshold,
-        dedup_ratio=decision.dedup_ratio,
-        dedup_rearm_s=decision.dedup_rearm_s,
-    )
-
-
-def session_limits(settings: Settings) -> SessionLimits:
-    """Whatever one request may bring must find room, or its retry could never succeed."""
-    default = SessionLimits()
-    return replace(
-        default,
-        max_pending_input_bytes=max(default.max_pending_input_bytes, settings.limits.body_bytes),
-    )
-
-
-def window_limits(pack: Pack, facts: EngineFacts) -> WindowLimits:
-    """How the pack's window fits into this engine."""
-    return WindowLimits(
-        chunk_frames=pack.chunk_frames,
-        max_images=facts.max_images,
-        context_tokens=facts.context_tokens,
-        reply_tokens=pack.decide.max_tokens,
-        max_frames_per_tick=pack.max_frames_per_tick,
-        rollup_chunks=pack.rollup_chunks,
-        long_term_max=pack.long_term_max,
-        long_term_keep=pack.long_term_keep,
-        overlap_frames=pack.overlap_frames,
-    )
-
-
-def engine_limits(pack: Pack, facts: EngineFacts, salt: str) -> EngineLimits:
-    """What a request may use of this engine."""
-    point = None
-    if facts.decision_index is not None and {"response", "silence"} <= set(facts.decision_ids):
-        point = DecisionPoint(
-            facts.decision_index, facts.decision_ids["response"], facts.decision_ids["silence"]
-        )
-    audited = facts.prefix_cache and facts.reports_cached
-    return EngineLimits(
-        block_tokens=facts.block_tokens if audited else 0,
-        silence_stop_id=facts.tag_ids.get(pack.tags.silence),
-        decision=point,
-        priority=facts.priority,
-        cache_salt=salt or None,
-    )

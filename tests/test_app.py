@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from engine_launch.facts import EngineFacts
-from orchestrator.app import engine_limits, open_core, window_limits
+from orchestrator.app import open_core
+from orchestrator.engine_fit import engine_limits, window_limits
 from orchestrator.engine_setup import prepare_engine
 from orchestrator.exits import Exit, SetupError
 from orchestrator.settings import Settings

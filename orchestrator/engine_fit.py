@@ -1,0 +1,96 @@
+"""How sessions fit into an engine: from settings, pack and the self-check's facts to plain values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bridges.chat_engine import VllmChat
+from bridges.frames import FrameBounds
+from engine_launch.facts import EngineFacts
+from memory.plan import Limits as WindowLimits
+from orchestrator.backends.replay.decide import DecideOptions, DecisionPoint
+from orchestrator.backends.replay.request import EngineLimits
+from orchestrator.engine_setup import Engine
+from orchestrator.session.limits import SessionLimits
+from orchestrator.settings import Settings
+from prompts.pack import Pack
+
+LIVE_TICKS = 32
+"""Decisions of all sessions in flight at one engine; it batches them."""
+BACKGROUND = 2
+"""Prewarms and summaries in flight at one engine."""
+_IMAGE_CACHE_BYTES_PER_PIXEL = 6
+"""What a processed frame takes of the engine's image cache."""
+
+_UNKNOWN_IMAGE_CACHE = 4 * 2**30
+"""The engine's own default. Believing in too much costs a retry, never a wrong answer."""
+
+
+def chat_engine(settings: Settings, engine: Engine) -> VllmChat:
+    facts, secret = engine.facts, settings.engine_api_key
+    frame = engine.pack.pixels.max * _IMAGE_CACHE_BYTES_PER_PIXEL
+    room = facts.image_cache_bytes or _UNKNOWN_IMAGE_CACHE
+    return VllmChat(
+        engine.url,
+        facts.model,
+        api_key=secret.get_secret_value() if secret else None,
+        uuid_parts=facts.uuid_parts,
+        held_images=max(1, room // frame),
+        max_connections=LIVE_TICKS + BACKGROUND + 8,
+    )
+
+
+def frame_bounds(pack: Pack, max_bytes: int) -> FrameBounds:
+    pixels = pack.pixels
+    return FrameBounds(pixels.min, pixels.max, pixels.multiple, max_bytes=max_bytes)
+
+
+def decide_options(settings: Settings) -> DecideOptions:
+    decision = settings.decision
+    return DecideOptions(
+        gate=decision.gate,
+        threshold=decision.threshold,
+        dedup_ratio=decision.dedup_ratio,
+        dedup_rearm_s=decision.dedup_rearm_s,
+    )
+
+
+def session_limits(settings: Settings) -> SessionLimits:
+    """Whatever one request may bring must find room, or its retry could never succeed."""
+    default = SessionLimits()
+    return replace(
+        default,
+        max_pending_input_bytes=max(default.max_pending_input_bytes, settings.limits.body_bytes),
+    )
+
+
+def window_limits(pack: Pack, facts: EngineFacts) -> WindowLimits:
+    """How the pack's window fits into this engine."""
+    return WindowLimits(
+        chunk_frames=pack.chunk_frames,
+        max_images=facts.max_images,
+        context_tokens=facts.context_tokens,
+        reply_tokens=pack.decide.max_tokens,
+        max_frames_per_tick=pack.max_frames_per_tick,
+        rollup_chunks=pack.rollup_chunks,
+        long_term_max=pack.long_term_max,
+        long_term_keep=pack.long_term_keep,
+        overlap_frames=pack.overlap_frames,
+    )
+
+
+def engine_limits(pack: Pack, facts: EngineFacts, salt: str) -> EngineLimits:
+    """What a request may use of this engine."""
+    point = None
+    if facts.decision_index is not None and {"response", "silence"} <= set(facts.decision_ids):
+        point = DecisionPoint(
+            facts.decision_index, facts.decision_ids["response"], facts.decision_ids["silence"]
+        )
+    audited = facts.prefix_cache and facts.reports_cached
+    return EngineLimits(
+        block_tokens=facts.block_tokens if audited else 0,
+        silence_stop_id=facts.tag_ids.get(pack.tags.silence),
+        decision=point,
+        priority=facts.priority,
+        cache_salt=salt or None,
+    )
