@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -36,8 +36,9 @@ _log = logging.getLogger(__name__)
 class EventStream(StreamingResponse):
     """Counts the readers of each session, and gives up on one that takes nothing for ``STALL_S``."""
 
-    def __init__(self, content: AsyncIterator[bytes], readers: Counter[str], session_id: str) -> None:
+    def __init__(self, content: AsyncGenerator[bytes, None], readers: Counter[str], session_id: str) -> None:
         super().__init__(content, media_type="text/event-stream", headers=SSE_HEADERS)
+        self._content = content
         self._readers = readers
         self._session_id = session_id
 
@@ -52,6 +53,7 @@ class EventStream(StreamingResponse):
         except TimeoutError:
             _log.info("a reader of events took nothing for %g s and was left", STALL_S)
         finally:
+            await self._content.aclose()  # its tail waits no longer
             self._readers[self._session_id] -= 1
             if not self._readers[self._session_id]:
                 del self._readers[self._session_id]
@@ -97,7 +99,7 @@ def _start(request: Request, after: int | None) -> int:
     return int(last)
 
 
-async def stream(tail: FactTail, kinds: Collection[str]) -> AsyncIterator[bytes]:
+async def stream(tail: FactTail, kinds: Collection[str]) -> AsyncGenerator[bytes, None]:
     # The first bytes tell the reader, and every proxy on the way, that the stream is open.
     yield _ALIVE
     reason = None

@@ -1,0 +1,46 @@
+"""Figures of the prefix audit, of background texts and of deliveries."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from orchestrator.api.metrics import Metrics
+from orchestrator.runtime.vocabulary import Fence, TickDone
+
+
+def value(metrics: Metrics, sample: str) -> float:
+    found = re.search(rf"^vigil_{re.escape(sample)} (\S+)$", metrics.render().decode(), re.M)
+    return float(found[1]) if found else 0.0
+
+
+def tick(metrics: Metrics, **record: Any) -> None:
+    known = {"action": "silence", "reason": "model", "prompt_tokens": 100}
+    metrics.observe(TickDone(Fence(), 1, (), known | record))
+
+
+def test_promises_and_what_became_of_them() -> None:
+    metrics = Metrics()
+    tick(metrics, cached_tokens=96, expected_cached_tokens=64)
+    tick(metrics, cached_tokens=32, expected_cached_tokens=96, shortfall="evicted")
+    tick(metrics, cached_tokens=16, expected_cached_tokens=96, shortfall="said/4/1022")
+    tick(metrics, cached_tokens=None, expected_cached_tokens=96)
+    assert value(metrics, "expected_cached_tokens_total") == 64 + 3 * 96
+    assert value(metrics, "prefix_kept_tokens_total") == 64 + 32 + 16
+    assert value(metrics, 'prefix_shortfalls_total{kind="evicted"}') == 1
+    assert value(metrics, 'prefix_shortfalls_total{kind="said"}') == 1
+
+
+def test_summaries_handovers_and_events() -> None:
+    metrics = Metrics()
+    for kind in ("summary_landed", "summary_failed", "summary_failed", "rollup_landed", "frame_seen"):
+        metrics.fact(kind, {})
+    metrics.fact("window_switched", {"window": 0, "reason": "opened"})
+    metrics.fact("window_switched", {"window": 1, "reason": "chunk"})
+    metrics.delivery("delivered")
+    assert value(metrics, 'summaries_total{of="summary",outcome="landed"}') == 1
+    assert value(metrics, 'summaries_total{of="summary",outcome="failed"}') == 2
+    assert value(metrics, 'summaries_total{of="long_term_block",outcome="landed"}') == 1
+    assert value(metrics, 'window_handovers_total{reason="chunk"}') == 1
+    assert value(metrics, 'window_handovers_total{reason="opened"}') == 0
+    assert value(metrics, 'webhook_events_total{outcome="delivered"}') == 1
