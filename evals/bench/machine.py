@@ -12,12 +12,12 @@ import psutil
 
 
 def machine() -> dict[str, str | int | float]:
-    """Processor, cores this process may use, memory, and the versions that matter."""
+    """Processor, cores this process may use, memory, its load average over a minute, and the versions that matter."""
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
-        "load_before": round(os.getloadavg()[0], 2),
+        "load": round(os.getloadavg()[0], 2),
         "system": platform.platform(),
         "python": platform.python_version(),
         "vigil": version("vigil"),

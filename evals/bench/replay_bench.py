@@ -202,7 +202,7 @@ async def _session(
 def main() -> int:
     parser = argparse.ArgumentParser(prog="replay_bench", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--engine", help="URL or profile; default: the settings'")
-    parser.add_argument("--out", type=Path, default=Path("bench-replay.json"), help="where the JSON goes")
+    parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = parser.parse_args()
     console = Console()
 
@@ -210,14 +210,15 @@ def main() -> int:
         console.print(line, style="dim", markup=False, highlight=False)
 
     try:
-        settings = settings_of(ReplayOptions(source="", out=arguments.out, engine=arguments.engine))
+        settings = settings_of(ReplayOptions(source="", out=Path(), engine=arguments.engine))
         with engine_of(settings, tell) as engine:
             samples = asyncio.run(measure(settings, engine, tell, DESIGN))
             result = result_of(samples, dict(engine.facts.to_dict()))
     except ReplayError as error:
         console.print(f"replay_bench: {error.message}", style="red", markup=False, highlight=False)
         return error.exit_code
-    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
     show(result, console)
     return 0 if all(result["goals"].values()) else 1
 
