@@ -12,7 +12,7 @@ import psutil
 
 
 def machine() -> dict[str, str | int | float]:
-    """Processor, cores this process may use, memory, its load average over a minute, and the versions that matter."""
+    """Processor, cores for this process, memory, load over the last minute, and the versions that matter."""
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
