@@ -98,9 +98,11 @@ class Conversation:
         if taken:
             self._announce(self._history.retrieve(fact.item_id), adding.previous_item_id)
             self._turns.asked()
-            self._turns.adopt(adding.pictures)
         else:
             self._history.delete(fact.item_id)
+        if taken and self._shared.state.is_open:
+            self._turns.adopt(adding.pictures)
+        else:
             self._turns.forgo(adding.pictures)
 
     def clear_query(self, command: ClearQuery) -> None:

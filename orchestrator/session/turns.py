@@ -312,7 +312,7 @@ class Turns:
                 self._retain(Payload((HeldUnit.of(append),)))
 
     def forgo(self, pictures: tuple[AppendInput, ...]) -> None:
-        """Pictures of a message that was refused: nothing of them is kept."""
+        """Pictures of a message that was refused, or that the session's end overtook: nothing is kept."""
         for append in pictures:
             self._accounts.settle(append.operation_id, taken=False)
 

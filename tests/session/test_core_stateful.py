@@ -248,6 +248,7 @@ class Sessions(RuleBasedStateMachine):
         except VigilError as refused:
             assert refused.code == "session_resume_expired"
             self.token = None
+            self.resync = True  # what was lost on the way stays lost
             return
         if resumed.missed is None or resumed.ticket is None:
             self.resync = True
@@ -409,5 +410,5 @@ class Sessions(RuleBasedStateMachine):
         assert figures["operations"]["in_flight"] == 0
 
 
-Sessions.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+Sessions.TestCase.settings = settings(max_examples=200, stateful_step_count=50, report_multiple_bugs=False)
 TestSessions = Sessions.TestCase

@@ -695,6 +695,18 @@ def test_a_refused_message_keeps_no_picture() -> None:
     assert pending(d) == 0
 
 
+@pytest.mark.parametrize("capabilities", [HOLDS, RECORDS])
+def test_a_message_that_the_end_overtakes_keeps_no_picture(capabilities: Capabilities) -> None:
+    """Race: the session is closed while the backend is still taking the message's words."""
+    d = driver(capabilities, carry=False)
+    d.send(message("item_1", picture("p1")))
+    d.send(Close())
+    while d.pending:
+        d.carry()
+    assert pending(d) == 0
+    assert submitted(d) == ["what is it?"]
+
+
 def test_only_so_many_pictures_wait_for_an_answer() -> None:
     d = driver(RECORDS)
     for number in range(4):

@@ -179,8 +179,10 @@ class Background:
     ) -> tuple[str, str | None]:
         """A text and what is wrong with it; raises ``EngineUnreachable`` for the engine alone."""
         tools = self._tools
+        last_try = TRIES
         await tools.journal.flush()  # a frame is durable before it is sent
         if helper := self._helper(want):
+            last_try -= 1
             # Takes no permit, needing nothing of the engine. One that is away costs an attempt.
             try:
                 written = await helper.write(messages, sampling.params, sampling.max_tokens, tools.images)
@@ -197,7 +199,7 @@ class Background:
             except EngineError as problem:
                 return "", problem.code
             finish_reason = finished.finish_reason
-        return self._checked(text, finish_reason, sampling, last_try=want.attempt >= TRIES)
+        return self._checked(text, finish_reason, sampling, last_try=want.attempt >= last_try)
 
     def _checked(
         self, text: str, finish_reason: str, sampling: Sampling, *, last_try: bool

@@ -23,6 +23,7 @@ class Writer:
     says: Sequence[str | EngineError] = ("From the other engine.",)
     images: bool = True
     ready: bool = True
+    finish: str = "stop"
     asked: list[Sequence[Mapping[str, Any]]] = field(default_factory=list)
 
     async def write(
@@ -36,7 +37,7 @@ class Writer:
         said = self.says[min(len(self.asked), len(self.says)) - 1]
         if isinstance(said, EngineError):
             raise said
-        return Written(said, "stop")
+        return Written(said, self.finish)
 
     @property
     def pictures(self) -> list[int]:
@@ -97,6 +98,15 @@ async def test_a_text_that_is_none_counts_as_a_failure() -> None:
         await watch(s, 20)
         assert [f.reason for f in s.log.of("summary_failed")[:2]] == ["empty", "tags"]
         assert [f.text for f in s.log.of("summary_landed")][:2] == ["All quiet.", "Fine."]
+
+
+async def test_at_its_last_attempt_a_text_that_is_only_too_long_is_cut() -> None:
+    """Contract: a small model that can't stop is still of use."""
+    writer = Writer(["It rains. Then it", "It snows. And so"], finish="length")
+    async with Session(window=WINDOW, summarizer=writer) as s:
+        await watch(s, 12)
+        assert [(f.attempt, f.reason) for f in s.log.of("summary_failed")][:1] == [(1, "too_long")]
+        assert [(f.attempt, f.text) for f in s.log.of("summary_landed")][:1] == [(2, "It snows.")]
 
 
 async def test_while_it_rests_the_engine_writes_without_spending_attempts() -> None:
