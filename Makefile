@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup system demo test lint format clean bench-replay bench-memory bench-store
+.PHONY: help setup system demo test lint format clean bench-replay bench-handover bench-memory bench-store
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1|/' | column -t -s '|'
@@ -48,6 +48,9 @@ format: setup ## rewrite to the house style
 
 bench-replay: setup ## our replay against full resend and no prefix cache, on the CPU engine
 	$(BIN)/python -m evals.bench.replay_bench
+
+bench-handover: setup ## a new window costs no more than any tick, however slow the summaries
+	$(BIN)/python -m evals.bench.handover_bench
 
 bench-memory: setup ## eight simulated hours: tokens, memory and re-prefill stay flat
 	$(BIN)/python -m evals.bench.memory_longrun

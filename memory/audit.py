@@ -58,7 +58,7 @@ class PrefixAudit:
                 )
         elif isinstance(fact, Prewarmed) and fact.ok and fact.prompt_tokens:
             for want in memory.wants():
-                if isinstance(want, WantPrewarm) and (want.head, want.turns) == (fact.head, fact.turns):
+                if isinstance(want, WantPrewarm) and _identity(want) == _identity(fact):
                     self.prewarmed(want.plan, fact.prompt_tokens)
         elif isinstance(fact, EngineLost):
             self.engine_lost()
@@ -78,7 +78,8 @@ class PrefixAudit:
 
     def prewarmed(self, plan: Plan, prompt_tokens: int) -> None:
         """A prewarm request was answered."""
-        tokens = prompt_tokens if plan.turns else max(0, prompt_tokens - CLOSING_TOKENS)
+        shown = plan.turns or plan.open_turn
+        tokens = prompt_tokens if shown else max(0, prompt_tokens - CLOSING_TOKENS)
         self._hold(_Held(plan.window, plan_bytes(plan).data, tokens, live=False))
 
     def engine_lost(self) -> None:
@@ -110,6 +111,10 @@ class PrefixAudit:
         segment = request.locate(byte)
         details: dict[str, int | str] = {"section": segment.section, "turn": segment.turn, "byte": byte}
         return AuditResult(expected, usage.cached, f"{segment.section}/{segment.turn}/{byte}", details)
+
+
+def _identity(step: WantPrewarm | Prewarmed) -> tuple[int, int, int | None]:
+    return step.head, step.turns, step.open_tick
 
 
 def common(one: bytes, other: bytes) -> int:

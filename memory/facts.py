@@ -178,11 +178,15 @@ class HeadFrozen(Fact):
 
 
 class Prewarmed(Fact):
-    """A prewarm request ended. ``prompt_tokens``: as counted by the engine, for the prefix audit."""
+    """A prewarm request ended. ``prompt_tokens``: as counted by the engine, for the prefix audit.
+
+    ``head``, ``turns`` and ``open_tick`` are those of the want.
+    """
 
     kind: Literal["prewarmed"] = "prewarmed"
     head: int
     turns: int
+    open_tick: int | None = None
     ok: bool
     prompt_tokens: int | None = None
 

@@ -165,7 +165,9 @@ class Memory(Views):
             turns = parts.window.since(parts.handover.draft.start_seq)
             if parts.handover.ready(len(turns)):
                 return None
-            return parts.handover.want(parts.window.index + 1, turns)
+            flight = parts.open.flight
+            riding = Turn(flight.tick, flight.parts, None) if flight else None
+            return parts.handover.want(parts.window.index + 1, turns, riding)
         cold = parts.window.since(parts.warm_seq)
         if frame_count(cold) < WARM_EVERY_FRAMES:
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from memory.plan import Head, Plan, WantPrewarm
+from memory.plan import Head, Plan, Turn, WantPrewarm
 from memory.window import WindowTurn
 
 STEP_TOKENS = 2048  # new tokens of one prewarm request: what a live tick may have to wait for
@@ -63,8 +63,10 @@ class Handover:
         """A turn was added behind what is warm."""
         self.chases += self.reached
 
-    def want(self, window: int, turns: Sequence[WindowTurn]) -> WantPrewarm | None:
-        """The next step, or ``None`` when nothing is left to warm."""
+    def want(
+        self, window: int, turns: Sequence[WindowTurn], flight: Turn | None = None
+    ) -> WantPrewarm | None:
+        """The next step, or ``None`` when nothing is left to warm. ``flight``: the turn being answered."""
         head = self.draft.head
         if self.pieces_done < len(self.pieces):
             piece = self.pieces[self.pieces_done]
@@ -75,7 +77,7 @@ class Handover:
             )
         if self.reached and self.warm_turns >= len(turns):
             return None
-        return prewarm(window, head, turns, self.warm_turns)
+        return prewarm(window, head, turns, self.warm_turns, flight if self.chases else None)
 
     def prewarmed(self, step: int, ok: bool, turns: int) -> None:
         """A step ended. A failed one is passed over: the next covers what it left cold."""
@@ -93,13 +95,20 @@ class Handover:
         self.at_once = True
 
 
-def prewarm(window: int, head: Head, turns: Sequence[WindowTurn], warm: int) -> WantPrewarm:
-    """A plan of all warm turns and as many further ones as fit one step (at least one)."""
+def prewarm(
+    window: int, head: Head, turns: Sequence[WindowTurn], warm: int, flight: Turn | None = None
+) -> WantPrewarm:
+    """A plan of all warm turns and as many further ones as fit one step (at least one).
+
+    The last step takes ``flight`` along, the turn being answered: where ticks come so fast that each step is
+    outrun by one, the tick that begins the window then finds all but that turn's answer warm.
+    """
     upto, tokens = warm, 0
     while upto < len(turns):
         tokens += turns[upto].tokens
         if upto > warm and tokens > STEP_TOKENS:
             break
         upto += 1
-    plan = Plan(window, head, tuple(t.turn for t in turns[:upto]), None, generate=False)
-    return WantPrewarm(head.version, upto, plan)
+    along = flight if upto == len(turns) else None
+    plan = Plan(window, head, tuple(t.turn for t in turns[:upto]), along, generate=False)
+    return WantPrewarm(head.version, upto, plan, along.tick if along else None)

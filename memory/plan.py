@@ -151,11 +151,13 @@ class WantPrewarm:
     """Send this plan (no generation prompt, one token) at low priority; ends with ``prewarmed``.
 
     ``turns``: how many turns it warms; negative while so many pieces of the head are still to come.
+    ``open_tick``: the tick in flight whose pictures and words it warms besides.
     """
 
     head: int
     turns: int
     plan: Plan
+    open_tick: int | None = None
 
 
 Want = WantDecision | WantSummary | WantRollup | WantPrewarm

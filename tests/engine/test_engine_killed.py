@@ -65,12 +65,12 @@ def test_nothing_is_said_twice(watched: Watched) -> None:
     # What was streamed inside each tick is what its row says, and a failed tick showed nothing.
     assert watched.spoken == [row["text"] for row in watched.rows]
     assert {row["text"] for row in watched.rows if row["status"] == "failed"} <= {""}
-    cut = [row for row in watched.rows if row["status"] == "incomplete"]
-    assert len(cut) == 1
-    assert cut[0]["text"]
-    # The engine that came back is told what was heard of the answer that broke off.
-    after = [request for request in watched.asked if f"</response> {cut[0]['text']}" in said(request)]
-    assert after
+    # The answer broke off, or all of it was on its way when the engine died; either is the answer.
+    begun = next(row for row in watched.rows[KILLED_AFTER:] if row["text"])
+    assert begun["status"] in ("incomplete", "completed")
+    assert [row for row in watched.rows if row["status"] == "incomplete"] in ([], [begun])
+    # The engine that came back is told what was heard of it.
+    assert any(f"</response> {begun['text']}" in said(request) for request in watched.asked)
 
 
 def test_the_client_hears_of_it_once(watched: Watched) -> None:

@@ -31,9 +31,7 @@ def test_every_tick_is_answered(watched: Watched) -> None:
     answered = [row for row in watched.rows if row["status"] == "completed"]
     assert [row["media_time_s"] for row in answered] == [float(n) for n in range(TICKS)]
     assert {row["retries"] for row in answered} == {0}
-    # A machine with other work may miss a deadline; the frame is then asked about again, and only then.
-    late = [row["reason"] for row in watched.rows if row["status"] != "completed"]
-    assert late in ([], ["engine_late"], ["engine_late"] * 2)
+    assert len(answered) == len(watched.rows)
     assert watched.answered_frames == watched.seen_frames
     assert len(set(watched.seen_frames)) == TICKS
 

@@ -9,13 +9,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from bridges.engine import ChatEngine, ChatEvent, ChatRequest, ImageBytes
+from evals.bench.arms import PATIENT
 from evals.bench.pictures import squares
 from evals.replay.console import RunConsole
 from evals.replay.core import engine_of, settings_of
@@ -37,6 +38,7 @@ SIDE = 448
 QUERY = "Tell me what happens in front of the camera."
 OnDelta = Callable[[int, str], None]
 """Told, inside the tick, of each piece of text and how many ticks were done before it."""
+Through = Callable[[ChatEngine], ChatEngine]
 
 
 @functools.lru_cache(maxsize=1)
@@ -121,10 +123,13 @@ async def watch(
     *,
     seed: int,
     on_delta: OnDelta | None = None,
+    family: str = "joyvl",
+    through: Through | None = None,
 ) -> Watched:
     """Replay ``shown``, a picture a tick, with a standing query from the first on.
 
     The engine is found by its URL and judged by the self-check, as ``vigil replay --engine URL`` does.
+    ``through`` stands between the session and the engine.
     """
     options = ReplayOptions(
         source="pictures",
@@ -132,7 +137,7 @@ async def watch(
         queries=[Query(0.0, QUERY)],
         pace=Pace.FAST,
         engine=engine.url,
-        family="joyvl",
+        family=family,
         seed=seed,
     )
     settings = settings_of(options)
@@ -141,7 +146,7 @@ async def watch(
     source = Pictures(shown)
     with engine_of(settings, lambda line: None) as found:
         drive = _Drive(settings, found)
-        drive.watched, drive.on_delta = watched, on_delta
+        drive.watched, drive.on_delta, drive.through = watched, on_delta, through
         sampling = await drive.prepare()
         console = RunConsole(Console(file=io.StringIO()), len(shown))
         with RunFolder(out) as folder, console:
@@ -158,11 +163,13 @@ class _Drive(InProcessDrive):
 
     watched: Watched
     on_delta: OnDelta | None
+    through: Through | None
 
     async def prepare(self) -> Sampling:
         sampling = await super().prepare()
         assert self._core is not None
-        self._core.chat = _Asking(self._core.chat, self.watched)  # type: ignore[assignment]
+        chat: ChatEngine = _Asking(self._core.chat, self.watched)
+        self._core.chat = self.through(chat) if self.through else chat  # type: ignore[assignment]
         self._core.keeper = _Keeping(self._core.keeper, self.watched)
         return sampling
 
@@ -192,11 +199,14 @@ class _Sink:
 
 
 class _Asking(ChatEngine):
+    """Patient, so that a machine with other work is no failure: speed is for the benches."""
+
     def __init__(self, engine: ChatEngine, watched: Watched) -> None:
         self._engine, self._watched = engine, watched
 
     async def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncGenerator[ChatEvent, None]:
-        async with aclosing(self._engine.chat(request, images)) as events:  # type: ignore[type-var]
+        patient = replace(request, deadlines=PATIENT)
+        async with aclosing(self._engine.chat(patient, images)) as events:  # type: ignore[type-var]
             async for event in events:
                 yield event
         self._watched.asked.append(request)

@@ -212,7 +212,12 @@ class Driver:
             self.started.add(key)
             self.check(wants[0].plan, live=False)
             tokens = self.cache.ask(wants[0].plan)[0] if ok else None
-            self.apply(Prewarmed(head=wants[0].head, turns=wants[0].turns, ok=ok, prompt_tokens=tokens))
+            want = wants[0]
+            self.apply(
+                Prewarmed(
+                    head=want.head, turns=want.turns, open_tick=want.open_tick, ok=ok, prompt_tokens=tokens
+                )
+            )
             done.append(wants[0])
             steps -= 1
         return done

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import median
+
+from memory.facts import Prewarmed
 from memory.handover import CHASES, FAILURES, PATIENCE, STEP_TOKENS, Draft, Handover, prewarm
-from memory.plan import Head, Section
+from memory.plan import Head, Section, Text, Turn, WantPrewarm, WantSummary
+from tests.memory.driver import Driver
 from tests.memory.test_window import turn
 
 HEAD = Head(3, "system", (Section("summaries", "text"),))
@@ -86,3 +90,40 @@ def test_with_the_engines_cache_gone_there_is_nothing_to_wait_for() -> None:
 def test_prewarm_goes_on_from_what_is_warm() -> None:
     want = prewarm(0, HEAD, turns(30), 10)
     assert 10 < want.turns <= 17 and len(want.plan.turns) == want.turns
+
+
+def test_a_step_that_was_outrun_takes_the_turn_in_flight_along() -> None:
+    ready, all_turns = handover(), turns(3)
+    flight = Turn(7, (Text("now"),), None)
+    first = ready.want(1, all_turns, flight)
+    assert first and first.open_tick is None
+    ready.prewarmed(first.turns, True, 3)
+    ready.answered()
+    again = ready.want(1, turns(4), flight)
+    assert again and (again.turns, again.open_tick, again.plan.open_turn) == (4, 7, flight)
+    large = prewarm(1, HEAD, turns(30), 0, flight)
+    assert large.open_tick is None, "the flight comes with the last step only"
+
+
+def test_where_every_step_is_outrun_a_window_still_begins_at_the_cost_of_a_tick() -> None:
+    """Ticks back to back: a prewarm that begins in one tick is answered in the next."""
+    driver = Driver(chunk_frames=20)
+    under_way: WantPrewarm | None = None
+    for _ in range(120):
+        driver.frame()
+        driver.begin()
+        if under_way is not None:
+            prompt, _ = driver.cache.ask(under_way.plan)
+            driver.apply(
+                Prewarmed(
+                    head=under_way.head, turns=under_way.turns, open_tick=under_way.open_tick, ok=True,
+                    prompt_tokens=prompt,
+                )
+            )  # fmt: skip
+        under_way = next(iter(driver.wants(WantPrewarm)), None)
+        driver.answer()
+        for want in driver.wants(WantSummary):
+            driver.land(want)
+    assert len(driver.switches) >= 4
+    steady = median(driver.uncached)
+    assert max(driver.uncached[5:]) < 1.5 * steady

@@ -134,10 +134,20 @@ class Background:
         except EngineUnreachable:
             return
         except EngineError:
-            tools.journal.write(Prewarmed(head=want.head, turns=want.turns, ok=False))
+            self._prewarmed(want, None)
             return
-        counted = finished.prompt_tokens
-        tools.journal.write(Prewarmed(head=want.head, turns=want.turns, ok=True, prompt_tokens=counted))
+        self._prewarmed(want, finished.prompt_tokens)
+
+    def _prewarmed(self, want: WantPrewarm, prompt_tokens: int | None) -> None:
+        """``prompt_tokens``: of the answered request; ``None`` where there was no answer."""
+        ended = Prewarmed(
+            head=want.head,
+            turns=want.turns,
+            open_tick=want.open_tick,
+            ok=prompt_tokens is not None,
+            prompt_tokens=prompt_tokens,
+        )
+        self._tools.journal.write(ended)
 
     # --- summaries and roll-ups ---------------------------------------------------------------------------
 

@@ -103,7 +103,10 @@ async def test_a_hundred_ticks_reuse_all_that_the_audit_promises() -> None:
         assert len(kept) >= 0.98 * len(inside)
         assert all(r["shortfall"] is None for r in kept)
         payloads = [uuid for seen in engine.chats for uuid in seen.payloads]
-        assert len(payloads) == 100
+        assert len(set(payloads)) == 100
+        # Only a prewarm that overtakes a tick on its way to the engine brings that tick's picture again.
+        switches = len(await s.facts("window_switched"))
+        assert len(payloads) <= 100 + 2 * switches
         assert len(await s.facts("summary_landed")) >= 2
         assert max(r["body_bytes"] for r in rows[50:]) < 60_000
 
