@@ -16,10 +16,11 @@ def answered(parts: Parts, fact: TickAnswered) -> None:
     flight = parts.open.commit()
     seq, parts.next_seq = parts.next_seq, parts.next_seq + 1
     said = fact.said or parts.pack.tags.silence
-    usage = usage_of(fact.usage)
+    # What the engine counted, and has cached, is not what stays if the turn had instructions of its own.
+    usage = usage_of(fact.usage) if flight.lasting == flight.parts else None
     window = parts.live_window
     tokens = _turn_tokens(parts, window, flight, said, usage)
-    turn = Turn(flight.tick, flight.parts, said)
+    turn = Turn(flight.tick, flight.lasting, said)
     window.append(
         WindowTurn(seq, turn, flight.frames, flight.notes, flight.media_time_ms, tokens),
         usage.prompt + usage.completion if usage else None,
@@ -42,7 +43,7 @@ def _turn_tokens(parts: Parts, window: Window, flight: Flight, said: str, usage:
     Counts also teach the meter: a turn's growth, or the size of a head at a window's first answer.
     """
     meter = parts.meter
-    estimated = meter.turn(flight.parts, said, sum(w.tokens for w in flight.frames))
+    estimated = meter.turn(flight.lasting, said, sum(w.tokens for w in flight.frames))
     if usage is None:
         return estimated
     total = usage.prompt + usage.completion

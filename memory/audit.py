@@ -54,7 +54,11 @@ class PrefixAudit:
             usage = usage_of(fact.usage)
             if usage:
                 return self.tick(
-                    memory.plan(), usage, said=fact.said, said_is_generated=fact.said_is_generated
+                    memory.plan(),
+                    usage,
+                    said=fact.said,
+                    said_is_generated=fact.said_is_generated,
+                    stays=not memory.instructed,
                 )
         elif isinstance(fact, Prewarmed) and fact.ok and fact.prompt_tokens:
             for want in memory.wants():
@@ -64,10 +68,17 @@ class PrefixAudit:
             self.engine_lost()
         return None
 
-    def tick(self, plan: Plan, usage: Usage, *, said: str, said_is_generated: bool) -> AuditResult:
-        """Judge one answered tick and remember what it leaves in the cache."""
+    def tick(
+        self, plan: Plan, usage: Usage, *, said: str, said_is_generated: bool, stays: bool = True
+    ) -> AuditResult:
+        """Judge one answered tick and remember what it leaves in the cache.
+
+        :param stays: the next request begins with these bytes; not so after instructions for one reply alone
+        """
         request = plan_bytes(plan)
         result = self._judge(plan.window, request, usage)
+        if not stays:
+            return result
         start = request.data[: len(request.data) - len((plan.continue_with or "").encode())]
         if said_is_generated:
             answered = start + said.encode("utf-8", "surrogatepass")

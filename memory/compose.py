@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from memory.open_turn import Delivery, Flight, Note, Waiting
 from memory.parts import Parts
 from memory.plan import Part
-from memory.tokens import estimate
+from memory.tokens import clip, estimate
 from memory.window import WindowTurn, frame_count, token_count, user_parts
 
 
@@ -17,15 +17,19 @@ def compose(
     """The open turn as tick ``tick`` would show it. ``frames``: those a log names, else what waits."""
     riding = tuple(frames) if frames is not None else parts.open.next_frames(parts.budget.frames_per_tick)
     notes, delivered = _notes(parts)
-    if instructions and instructions.strip():
-        notes.append(Note(parts.lines.clean(instructions.strip())))
     newest = riding[-1].ref.media_time_ms if riding else parts.now_ms
+    lasting = shown = turn_parts(parts, notes, riding, newest)
+    if instructions and instructions.strip():
+        brief = clip(instructions.strip(), parts.budget.query_tokens, parts.meter.text_scale)
+        passing = Note(parts.lines.clean(brief))
+        shown = turn_parts(parts, [*notes, passing], riding, newest)
     return Flight(
         tick=tick,
         media_time_ms=newest,
         frames=riding,
         notes=tuple(notes),
-        parts=turn_parts(parts, notes, riding, newest),
+        parts=shown,
+        lasting=lasting,
         standing=tuple(q.query_id for q in parts.queries.standing),
         interruptions=len(parts.open.interruptions),
         delivered=delivered,

@@ -47,13 +47,17 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A tick in flight: exactly what it shows, and how much of each queue that is."""
+    """A tick in flight: exactly what it shows, and how much of each queue that is.
+
+    :param lasting: the parts that stay once it is answered: all but instructions for its reply alone
+    """
 
     tick: int
     media_time_ms: int
     frames: tuple[Waiting, ...]
     notes: tuple[Note, ...]
     parts: tuple[Part, ...]
+    lasting: tuple[Part, ...]
     standing: tuple[str, ...]
     interruptions: int
     delivered: tuple[Delivery, ...]

@@ -52,6 +52,12 @@ class Views:
         return self.parts.open.flight.tick if self.parts.open.flight else None
 
     @property
+    def instructed(self) -> bool:
+        """The tick in flight shows instructions that its answered turn will not keep."""
+        flight = self.parts.open.flight
+        return flight is not None and flight.lasting != flight.parts
+
+    @property
     def queries(self) -> tuple[str, ...]:
         return tuple(q.text for q in self.parts.queries.standing)
 

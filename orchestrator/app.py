@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,13 @@ from memory.store.errors import StoreError
 from memory.store.store import DAY_MS, Keeping
 from memory.tally import Tally
 from orchestrator.api.body import BodyBudget
-from orchestrator.api.context import ApiContext, ApiLimits, MemoryView
+from orchestrator.api.context import ApiContext, ApiLimits, MemoryView, RealtimeLimits
 from orchestrator.api.idempotency import Idempotency
 from orchestrator.api.metrics import ENGINE_STATES, Metrics
+from orchestrator.api.peer import OpenSockets
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
-from orchestrator.backends.replay.backend import ReplayBackend
+from orchestrator.backends.replay.backend import ReplayBackend, replay_capabilities
 from orchestrator.backends.replay.decide import ThresholdRefused, threshold_bias
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.directory import Live
@@ -83,6 +84,7 @@ class Core:
         self.ids = system_ids
         self.metrics = Metrics()
         self.ticks = TickStarts()
+        self.sockets = OpenSockets()
         self.keeper = keeper
         self.chat = chat_engine(settings, engine)
         self.solvers = solver_chain(settings)
@@ -101,6 +103,8 @@ class Core:
             limits=RegistryLimits(
                 max_sessions=settings.limits.sessions,
                 idle_ttl_s=settings.limits.idle_s,
+                disconnect_grace_s=settings.realtime.grace_s,
+                reaper_interval_s=settings.realtime.reaper_s,
                 session=session_limits(settings),
             ),
         )
@@ -142,6 +146,13 @@ class Core:
     async def open_session(self, config: SessionConfig) -> Session:
         """A new session without a client's name."""
         return await self.registry.resolve("local", None, config)
+
+    async def drain(self) -> None:
+        """Admit nobody more, end every session in order, and let clients read its end."""
+        await self.registry.drain(self.settings.timeouts.drain_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.realtime.last_events_s):
+                await self.sockets.none_left()
 
     async def aclose(self) -> None:
         """End every session, then everything that was opened for them."""
@@ -213,6 +224,7 @@ class Core:
                 delegations=self.settings.delegation.in_flight,
                 delegation_s=self.settings.delegation.deadline_s,
                 solver_frames=self.settings.delegation.frames,
+                max_sessions=self.settings.limits.sessions,
             ),
             solver=self.solvers,
             summarizer=self.summarizer,
@@ -265,6 +277,7 @@ class Core:
         return {
             "sessions": {state: float(registry[state]) for state in ("open", "opening", "closing")},
             "sessions_limit": float(registry["max_sessions"]),
+            "sockets": float(len(self.sockets)),
             "draining": float(registry["draining"]),
             "mailbox_commands": float(sum(int(str(s["mailbox"])) for s in sessions)),
             "pending_input_bytes": float(sum(int(str(s["pending_input_bytes"])) for s in sessions)),
@@ -382,6 +395,7 @@ def _context(core: Core, texts: TextEngine, fetcher: ImageFetcher | None) -> Api
         period_ms=pack.period_ms,
         frames_per_append=2,
         defaults=core.defaults,
+        capabilities=replay_capabilities(pack, limits.sessions),
         personas=frozenset(pack.personas),
         languages=frozenset(pack.languages),
         limits=ApiLimits(
@@ -393,6 +407,11 @@ def _context(core: Core, texts: TextEngine, fetcher: ImageFetcher | None) -> Api
             body_s=settings.timeouts.body_s,
             request_s=settings.timeouts.request_s,
             event_streams=limits.event_streams,
+        ),
+        realtime=RealtimeLimits(
+            first_message_s=settings.realtime.first_message_s,
+            write_s=settings.realtime.write_s,
+            last_events_s=settings.realtime.last_events_s,
         ),
         registry=core.registry,
         clock=core.clock,
@@ -407,6 +426,7 @@ def _context(core: Core, texts: TextEngine, fetcher: ImageFetcher | None) -> Api
         engine_state=core.watch.state,
         memory_of=core.memory_of,
         sessions=records.directory,
+        sockets=core.sockets,
     )
 
 

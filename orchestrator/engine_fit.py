@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from bridges.chat_engine import VllmChat
 from bridges.frames import FrameBounds
 from engine_launch.facts import EngineFacts
@@ -12,6 +10,7 @@ from orchestrator.backends.replay.decide import DecideOptions, DecisionPoint
 from orchestrator.backends.replay.request import EngineLimits
 from orchestrator.engine_setup import Engine
 from orchestrator.session.limits import SessionLimits
+from orchestrator.session.outbox import OutboxLimits
 from orchestrator.settings import Settings
 from prompts.pack import Pack
 
@@ -57,10 +56,13 @@ def decide_options(settings: Settings) -> DecideOptions:
 
 def session_limits(settings: Settings) -> SessionLimits:
     """Whatever one request may bring must find room, or its retry could never succeed."""
-    default = SessionLimits()
-    return replace(
-        default,
-        max_pending_input_bytes=max(default.max_pending_input_bytes, settings.limits.body_bytes),
+    realtime = settings.realtime
+    return SessionLimits(
+        max_pending_input_bytes=max(realtime.input_bytes, settings.limits.body_bytes),
+        max_pending_commits=realtime.commits,
+        journal_bytes=realtime.journal_bytes,
+        journal_ttl_s=realtime.journal_s,
+        outbox=OutboxLimits(realtime.output_bytes, realtime.output_events),
     )
 
 

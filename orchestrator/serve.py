@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -17,9 +17,9 @@ import uvicorn
 from orchestrator.app import make_app, open_core
 from orchestrator.engine_setup import Engine, prepare_engine
 from orchestrator.exits import Exit, SetupError
+from orchestrator.server import Server, server_config
 from orchestrator.settings import Settings
 
-_IDLE_CONNECTION_S = 75
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -38,14 +38,16 @@ def serve(settings: Settings) -> Exit:
         engine.stop()
 
 
-class _Server(uvicorn.Server):
+class _Server(Server):
     """Ends in order at the first signal, at once at the second; the process then exits as if it had ended.
 
-    :param on_exit: called at a signal, before connections are waited for
+    :param on_exit: called at a signal, before anything is ended
     """
 
-    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
-        super().__init__(config)
+    def __init__(
+        self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]], on_exit: Callable[[], None]
+    ) -> None:
+        super().__init__(config, drain)
         self._on_exit = on_exit
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -66,17 +68,9 @@ class _Server(uvicorn.Server):
 
 async def _run(settings: Settings, engine: Engine, listener: socket.socket) -> Exit:
     core = await open_core(settings, engine, durable=True)
-    config = uvicorn.Config(
-        make_app(core),
-        log_config=None,
-        access_log=False,
-        timeout_keep_alive=_IDLE_CONNECTION_S,
-        # Open streams end with their sessions; the lifespan then drains what is left.
-        timeout_graceful_shutdown=round(settings.timeouts.drain_s) or 1,
-        server_header=False,
-    )
     assert core.records is not None
-    server = _Server(config, core.records.stop_readers)
+    config = server_config(make_app(core), drain_s=settings.timeouts.drain_s)
+    server = _Server(config, core.drain, core.records.stop_readers)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     _tell(f"serving {engine.facts.model} ({engine.pack.family}) on http://{shown}:{port}")

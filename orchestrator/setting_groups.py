@@ -98,6 +98,30 @@ class Timeouts(Group):
     drain_s: float = Field(20.0, gt=0, description="time for open work to end at shutdown, in s")
 
 
+class Realtime(Group):
+    """Sessions over WebSockets; what one of them may hold, and for how long."""
+
+    first_message_s: float = Field(10.0, gt=0, description="time for a socket's first message, in s")
+    write_s: float = Field(30.0, gt=0, description="time for a client to read one event, in s")
+    last_events_s: float = Field(
+        5.0, gt=0, description="time for a client to read the end of its session, in s"
+    )
+    grace_s: float = Field(30.0, gt=0, description="a session waits this long for its lost client, in s")
+    reaper_s: float = Field(5.0, gt=0, description="how often sessions are looked at for their end, in s")
+    journal_bytes: int = Field(
+        8 * 2**20, ge=1, description="events kept per session until they are acknowledged, in bytes"
+    )
+    journal_s: float = Field(60.0, gt=0, description="how long a lost event can be had again, in s")
+    input_bytes: int = Field(
+        16 * 2**20, ge=1, description="input of one session that waits for the model, in bytes"
+    )
+    commits: int = Field(4, ge=1, description="commits of one session that wait")
+    output_bytes: int = Field(
+        2 * 2**20, ge=1, description="events of one session that wait for its client, in bytes"
+    )
+    output_events: int = Field(512, ge=1, description="events of one session that wait for its client")
+
+
 class Solver(Group):
     """A chat endpoint that answers what the model hands over.
 

@@ -41,6 +41,7 @@ from orchestrator.setting_groups import (
     Group,
     Images,
     Limits,
+    Realtime,
     Solver,
     StoreGroup,
     Summarizer,
@@ -91,6 +92,7 @@ class Settings(BaseSettings):
     images: Images = Images()  # type: ignore[call-arg]
     decision: Decision = Decision()  # type: ignore[call-arg]
     timeouts: Timeouts = Timeouts()  # type: ignore[call-arg]
+    realtime: Realtime = Realtime()  # type: ignore[call-arg]
     delegation: Delegation = Delegation()  # type: ignore[call-arg]
     solvers: Annotated[tuple[Solver, ...], NoDecode] = Field(
         (),

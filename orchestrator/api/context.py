@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fastapi import Request
+from starlette.requests import HTTPConnection
 
 from orchestrator.api.body import BodyBudget
 from orchestrator.api.idempotency import Idempotency
 from orchestrator.api.images import FetchImage
 from orchestrator.api.metrics import Metrics
+from orchestrator.api.peer import OpenSockets
 from orchestrator.api.ticks import TickStarts
 from orchestrator.runtime.registry import Registry
-from orchestrator.runtime.vocabulary import Clock, Ids, SessionConfig
+from orchestrator.runtime.vocabulary import Capabilities, Clock, Ids, SessionConfig
 from orchestrator.wire.errors import Unauthenticated
 
 
@@ -33,6 +35,20 @@ class ApiLimits:
     body_s: float
     request_s: float
     event_streams: int
+
+
+@dataclass(frozen=True, slots=True)
+class RealtimeLimits:
+    """Bounds of one socket, in seconds.
+
+    :param first_message_s: until a client that opened nothing by its address says what it wants
+    :param write_s: that one event waits for its reader
+    :param last_events_s: that a reader has for the rest once its session is over
+    """
+
+    first_message_s: float = 10.0
+    write_s: float = 30.0
+    last_events_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +135,7 @@ class ApiContext:
     """:param model: the served model's name
     :param period_ms: the model's tick period
     :param defaults: configuration of a session that asks for nothing else
+    :param capabilities: what sessions offer
     :param personas: known persona names; ``languages``: known languages
     :param tenant_of: whose API key this is, or ``None``; absent where no keys are configured
     :param memory_of: the memory of a session by its id
@@ -131,9 +148,11 @@ class ApiContext:
     period_ms: int
     frames_per_append: int
     defaults: SessionConfig
+    capabilities: Capabilities
     personas: frozenset[str]
     languages: frozenset[str]
     limits: ApiLimits
+    realtime: RealtimeLimits
     registry: Registry
     clock: Clock
     ids: Ids
@@ -147,6 +166,7 @@ class ApiContext:
     engine_state: Callable[[], EngineState]
     memory_of: Callable[[str], MemoryView]
     sessions: SessionRecords
+    sockets: OpenSockets
 
 
 LOCAL_TENANT = "local"
@@ -159,11 +179,19 @@ def context_of(request: Request) -> ApiContext:
 
 def tenant_of(request: Request) -> str:
     """The tenant whose key the request carries; everyone is ``local`` where no keys are configured."""
-    context = context_of(request)
+    return tenant_of_key(context_of(request), bearer_key(request))
+
+
+def bearer_key(connection: HTTPConnection) -> str:
+    """The key of the Authorization header; empty without one."""
+    scheme, _, key = connection.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def tenant_of_key(context: ApiContext, key: str) -> str:
     if context.tenant_of is None:
         return LOCAL_TENANT
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    tenant = context.tenant_of(key.strip()) if scheme.lower() == "bearer" and key.strip() else None
+    tenant = context.tenant_of(key) if key else None
     if tenant is None:
         raise Unauthenticated("send a valid API key as Authorization: Bearer KEY")
     return tenant

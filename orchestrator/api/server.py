@@ -9,7 +9,14 @@ from contextlib import AbstractAsyncContextManager
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.api import routes_chat, routes_events, routes_health, routes_records, routes_sessions
+from orchestrator.api import (
+    realtime,
+    routes_chat,
+    routes_events,
+    routes_health,
+    routes_records,
+    routes_sessions,
+)
 from orchestrator.api.chat import Chat
 from orchestrator.api.context import ApiContext
 from orchestrator.api.errors import install_error_handlers
@@ -33,7 +40,7 @@ def make_api(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI:
     app.state.chat = Chat(context)
     app.state.event_readers = Counter()
     install_error_handlers(app)
-    for routes in (routes_health, routes_chat, routes_sessions, routes_records, routes_events):
+    for routes in (routes_health, routes_chat, routes_sessions, routes_records, routes_events, realtime):
         app.include_router(routes.router)
     app.add_middleware(CountRequests, metrics=context.metrics)
     return app

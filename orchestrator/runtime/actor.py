@@ -39,6 +39,7 @@ from orchestrator.session.commands import (
     OperationCommand,
 )
 from orchestrator.session.core import SessionCore
+from orchestrator.session.delivery import Invitation
 from orchestrator.session.effects import (
     Answered,
     BackendClose,
@@ -274,7 +275,7 @@ class Session:
         self._attachments.add(attachment)
         return attachment
 
-    def invite(self) -> str:
+    def invite(self) -> Invitation:
         """A token with which one more socket may join; it is shown once."""
         return self._core.invite()
 
@@ -295,8 +296,8 @@ class Session:
         await self.closed.wait()
 
     async def quiet(self) -> None:
-        """Return when nothing is asked of the session any more."""
-        while self.busy:
+        """Return when nothing is asked of the session any more and nothing is being answered."""
+        while self.is_open and (self.busy or self._core.answering):
             self._changed.clear()
             await self._changed.wait()
 

@@ -15,6 +15,9 @@ from orchestrator.wire.client import AnyCommand
 
 Payload = dict[str, Any]
 
+MAX_ASIDE = 16
+"""Events outside the session's sequence that may wait to be written."""
+
 
 class Attachment(AsyncIterator[Payload]):
     """Iterate to get the next event to write, as JSON values; the one task that does so is the writer.
@@ -43,6 +46,8 @@ class Attachment(AsyncIterator[Payload]):
         self._on_command = on_command
         self._on_leave: Callable[[Attachment], None] | None = on_leave
         self._next: deque[Payload] = deque(missed)
+        self._aside: deque[Payload] = deque()
+        self._room = asyncio.Event()
         self._wake = asyncio.Event()
 
     @property
@@ -63,6 +68,17 @@ class Attachment(AsyncIterator[Payload]):
             self.alive()
             self._on_command(command)
 
+    async def interject(self, payload: Payload) -> None:
+        """Write an event that is no part of the session's sequence, before those that wait.
+
+        Returns when it is queued; while many wait, so does whoever reads the socket.
+        """
+        while len(self._aside) >= MAX_ASIDE:
+            self._room.clear()
+            await self._room.wait()
+        self._aside.append(payload)
+        self._wake.set()
+
     def leave(self) -> None:
         """The socket is gone, whoever closed it. Idempotent."""
         on_leave, self._on_leave = self._on_leave, None
@@ -74,6 +90,9 @@ class Attachment(AsyncIterator[Payload]):
         while True:
             if not self._core.is_seated(self.generation):
                 raise StopAsyncIteration
+            if self._aside:
+                self._room.set()
+                return self._aside.popleft()
             if self._next:
                 return self._next.popleft()
             self._next.extend(self._core.take(self._clock.now()))

@@ -6,6 +6,7 @@ Transports know the runtime and the wire alone; these are the parts of the sessi
 from orchestrator.session.backend import (
     Action,
     BackendOutput,
+    Capabilities,
     Clock,
     Delegation,
     Ids,
@@ -15,6 +16,7 @@ from orchestrator.session.backend import (
     TickStarted,
 )
 from orchestrator.session.commands import AppendInput, AskQuery, ClearQuery, Configure, OperationCommand
+from orchestrator.session.configuration import opened as opening_config
 from orchestrator.session.events import OutputTextDelta
 from orchestrator.session.fence import Fence
 from orchestrator.session.operations import Outcome
@@ -25,6 +27,7 @@ __all__ = [
     "AppendInput",
     "AskQuery",
     "BackendOutput",
+    "Capabilities",
     "ClearQuery",
     "Clock",
     "Configure",
@@ -40,4 +43,5 @@ __all__ = [
     "SessionConfig",
     "TickDone",
     "TickStarted",
+    "opening_config",
 ]

@@ -19,7 +19,7 @@ from orchestrator.session.answers import Answers
 from orchestrator.session.attachment import Ticket, Tokens
 from orchestrator.session.configuration import updated
 from orchestrator.session.conversation import Conversation
-from orchestrator.session.delivery import Delivery, Payload, Resumed
+from orchestrator.session.delivery import Delivery, Invitation, Payload, Resumed
 from orchestrator.session.endings import Endings
 from orchestrator.session.facts import (
     SessionConfigured,
@@ -196,10 +196,10 @@ class SessionCore:
             self._lease.attached(now)
         return resumed
 
-    def invite(self) -> str:
-        """A token with which one more socket may join the session."""
+    def invite(self) -> Invitation:
+        """What one more socket needs to join the session."""
         self._shared.require_open()
-        return self._delivery.attachments.invite()
+        return self._delivery.invite()
 
     def alive(self, generation: int) -> None:
         """The socket of that generation sent something."""
@@ -227,6 +227,11 @@ class SessionCore:
     def attached(self) -> bool:
         """A socket is attached."""
         return self._delivery.attached
+
+    @property
+    def answering(self) -> bool:
+        """A response is being made."""
+        return self._answers.active is not None or bool(self._answers.draining)
 
     @property
     def waiting(self) -> bool:

@@ -48,6 +48,14 @@ class Resumed:
     missed: tuple[Payload, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """Presented like a resume: a secret that is shown once, and the number of the newest event."""
+
+    token: str
+    last_seq: int
+
+
 class Delivery:
     """:param tokens: makes resume tokens
     :param book: learns what was sent
@@ -155,6 +163,9 @@ class Delivery:
         ticket = self.attachments.resume(token)
         self.begun = True
         return Resumed(ticket, tuple(entry.payload for entry in entries))
+
+    def invite(self) -> Invitation:
+        return Invitation(self.attachments.invite(), self._journal.head)
 
     def detach(self, generation: int) -> bool:
         """A socket is gone; False when it had lost its place before."""

@@ -251,14 +251,18 @@ NAMES: frozenset[str] = frozenset(
 
 def parse_command(frame: str | bytes) -> AnyCommand:
     """One inbound text frame as a typed command."""
+    return command_of(decode_frame(frame))
+
+
+def decode_frame(frame: str | bytes) -> Any:
+    """The JSON value of one inbound text frame."""
     raw = frame.encode() if isinstance(frame, str) else frame
     if len(raw) > MAX_FRAME_BYTES:
         raise TooLarge(f"The event has {len(raw)} bytes; the limit is {MAX_FRAME_BYTES}.")
     try:
-        event = orjson.loads(raw)
+        return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"The frame is not valid JSON: {error}.", code="invalid_json") from error
-    return command_of(event)
 
 
 def command_of(event: Any) -> AnyCommand:

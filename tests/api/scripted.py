@@ -10,9 +10,10 @@ import httpx
 import orjson
 
 from orchestrator.api.body import BodyBudget
-from orchestrator.api.context import ApiContext, ApiLimits, EngineState, MemoryView
+from orchestrator.api.context import ApiContext, ApiLimits, EngineState, MemoryView, RealtimeLimits
 from orchestrator.api.idempotency import Idempotency
 from orchestrator.api.metrics import Metrics
+from orchestrator.api.peer import OpenSockets
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
 from orchestrator.runtime.actor import SessionParts
@@ -184,9 +185,11 @@ class Server:
             period_ms=1000,
             frames_per_append=2,
             defaults=SessionConfig("scripted", persona="default", language="en"),
+            capabilities=CAPABILITIES,
             personas=frozenset({"default", "silent"}),
             languages=frozenset({"en", "zh"}),
             limits=limits,
+            realtime=RealtimeLimits(),
             registry=self.registry,
             clock=clock,
             ids=system_ids,
@@ -200,6 +203,7 @@ class Server:
             engine_state=lambda: self.engine,
             memory_of=self._memory,
             sessions=NoRecords(),
+            sockets=OpenSockets(),
         )
         self.app = make_api(self.context)
         self.client = httpx.AsyncClient(

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any
 
 import httpx
-import uvicorn
 
 from orchestrator.app import Core, make_app, open_core
 from orchestrator.engine_setup import prepare_engine
+from orchestrator.server import Server, server_config
 from orchestrator.settings import Settings
 from tests.fakes.engine import FakeEngine
 from tests.fakes.pictures import jpeg
@@ -36,8 +36,8 @@ class Served:
         self.core = await open_core(self.settings, engine, durable=True)
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(make_app(self.core), log_config=None, access_log=False)
-        self._server = _Server(config)
+        config = server_config(make_app(self.core), drain_s=self.settings.timeouts.drain_s)
+        self._server = _Server(config, self.core.drain)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self.client = httpx.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
@@ -63,7 +63,7 @@ class Served:
         return await self.client.post("/v1/chat/completions", json=body, headers=headers)
 
 
-class _Server(uvicorn.Server):
+class _Server(Server):
     """Signals stay with pytest."""
 
     @contextmanager

@@ -164,7 +164,7 @@ async def test_without_resume_a_disconnect_closes_at_once() -> None:
 
 
 async def test_an_invitation_joins_a_session_that_http_opened(rig: Rig) -> None:
-    attachment = rig.session.resume(rig.session.invite(), 0)
+    attachment = rig.session.resume(rig.session.invite().token, 0)
     assert attachment is not None
     writer = Writer(attachment)
     rig.backend.emit(Notice("engine_lost", "x"))

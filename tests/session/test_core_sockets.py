@@ -212,7 +212,7 @@ def test_a_closed_session_cannot_be_resumed() -> None:
 def test_an_http_session_is_joined_by_invitation_and_from_then_on_delivered() -> None:
     d = Driver(make_core(VOICE))
     notices(d, 3)
-    resumed = d.core.resume(0.0, d.core.invite(), 0)
+    resumed = d.core.resume(0.0, d.core.invite().token, 0)
     assert resumed.missed == ()
     notices(d, 1)
     assert seqs(d.take_all()) == [1]

@@ -37,6 +37,7 @@ from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.loop import LoopTools, TickLoop
 from orchestrator.backends.replay.operations import Operations
 from orchestrator.backends.replay.options import ReplayOptions
+from orchestrator.backends.replay.request import Asked
 from orchestrator.backends.replay.stream import OutputStream
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tags import Grammar
@@ -54,6 +55,7 @@ from orchestrator.session.backend import (
     Ids,
     QueryAsked,
     QueryCleared,
+    ResponseOptions,
     SessionConfig,
     TickPermits,
 )
@@ -63,6 +65,17 @@ from orchestrator.wire.errors import Conflict, EngineFault, InvalidRequest
 from prompts.pack import Pack
 
 _log = logging.getLogger(__name__)
+
+
+def replay_capabilities(pack: Pack, max_sessions: int) -> Capabilities:
+    """What every session of this pack offers. Without a speech bridge it neither hears nor speaks."""
+    return Capabilities(
+        chunk_period_ms=pack.period_ms,
+        optional_input_modalities=("video",),
+        supports_barge_in=True,
+        response_options=True,
+        max_sessions=max_sessions,
+    )
 
 
 class ReplayBackend:
@@ -194,11 +207,7 @@ class ReplayBackend:
     # --- SessionBackend -----------------------------------------------------------------------------------
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(
-            chunk_period_ms=self._pack.period_ms,
-            optional_input_modalities=("video",),
-            supports_barge_in=True,
-        )
+        return replay_capabilities(self._pack, self._options.max_sessions)
 
     async def open(self, config: SessionConfig) -> None:
         self._check(config)
@@ -252,12 +261,14 @@ class ReplayBackend:
                 self._conversation.cleared(fact)
             case Heard():
                 self._conversation.heard(fact, fence)
+            case ResponseOptions():
+                self._loop.options(fact, fence)
 
     async def commit(self, fence: Fence, create_response: bool) -> None:
         self._require_open()
         self._loop.fence = max(self._loop.fence, fence)
         if create_response:
-            self._loop.want_words()
+            self._loop.want_words(fence)
 
     async def update(self, config: SessionConfig) -> None:
         self._require_open()
@@ -354,7 +365,7 @@ class ReplayBackend:
     def _configure(self, config: SessionConfig) -> None:
         self._config = config
         self._loop.auto = self._options.auto if config.auto_response is None else config.auto_response
-        self._loop.seed = config.seed
+        self._loop.asked = Asked(config.seed, config.temperature, config.max_output_tokens)
 
     async def _restore(self) -> None:
         """Continue the log: what was in flight when it ended has failed and leaves no scar."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,10 +25,19 @@ from orchestrator.backends.replay.decide import Ask, Pace
 from orchestrator.backends.replay.health import BACKOFF_FIRST_S, BACKOFF_MAX_S, EngineHealth
 from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.operations import Operations
+from orchestrator.backends.replay.request import Asked
 from orchestrator.backends.replay.stream import OutputStream
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tick import CANCELLED, SUPERSEDED, Ended, TickRunner
-from orchestrator.session.backend import Action, Clock, Notice, TickDone, TickPermits, TurnEnd
+from orchestrator.session.backend import (
+    Action,
+    Clock,
+    Notice,
+    ResponseOptions,
+    TickDone,
+    TickPermits,
+    TurnEnd,
+)
 from orchestrator.session.fence import Fence
 from prompts.pack import Pack
 
@@ -60,7 +70,7 @@ class LoopTools:
 
 
 class TickLoop:
-    """At most one decision in flight. ``fence``, ``auto`` and ``seed`` are set by the session's calls.
+    """At most one decision in flight. ``fence``, ``auto`` and ``asked`` are set by the session's calls.
 
     :param wake_others: called when the engine came back
     """
@@ -70,7 +80,8 @@ class TickLoop:
         self._wake_others = wake_others
         self._wake = asyncio.Event()
         self._pace = Pace(tools.pack.period_ms)
-        self._words = 0  # replies asked for and not given yet
+        self._words: deque[ResponseOptions | None] = deque()  # replies asked for and not given yet
+        self._options: tuple[Fence, ResponseOptions] | None = None
         self._held = False
         self._retrying = False
         self._retry_at = 0.0
@@ -81,7 +92,7 @@ class TickLoop:
         self._appending = 0
         self.fence = Fence()
         self.auto = True
-        self.seed: int | None = None
+        self.asked = Asked()
 
     # --- what the session's calls do ------------------------------------------------------------------
 
@@ -105,9 +116,15 @@ class TickLoop:
             self._appending -= 1
             self._wake.set()
 
-    def want_words(self) -> None:
+    def options(self, options: ResponseOptions, fence: Fence) -> None:
+        """Settings of the reply that will be asked for under this fence."""
+        self._options = (fence, options)
+
+    def want_words(self, fence: Fence) -> None:
         """A reply is asked for. A decision in flight that has said nothing yet starts over as that reply."""
-        self._words, self._held = self._words + 1, False
+        told, self._options = self._options, None
+        self._words.append(told[1] if told is not None and told[0] == fence else None)
+        self._held = False
         flight = self._tools.runner.flight
         if flight is not None and flight.ask is Ask.ENGINE and not flight.words and not flight.decided:
             self._tools.runner.abort(SUPERSEDED)
@@ -116,7 +133,8 @@ class TickLoop:
     async def cancel(self, next_fence: Fence) -> None:
         """Abort the decision in flight and wait for nothing else before something new arrives."""
         self.fence = next_fence
-        self._words, self._held = 0, True
+        self._words.clear()
+        self._options, self._held = None, True
         if self._tools.runner.abort(CANCELLED):
             await self._tools.runner.idle()
 
@@ -203,7 +221,7 @@ class TickLoop:
 
     async def _tick(self) -> None:
         tools = self._tools
-        ask, _ = tools.journal.policy.ask(words=self._words > 0, auto=self.auto)
+        ask, _ = tools.journal.policy.ask(words=bool(self._words), auto=self.auto)
         if ask is Ask.NOBODY:
             await self._after(await self._run_tick())
             return
@@ -220,13 +238,16 @@ class TickLoop:
 
     async def _run_tick(self) -> Ended:
         tools = self._tools
-        words = self._words > 0
+        words, options = bool(self._words), self._words[0] if self._words else None
         ask, reason = tools.journal.policy.ask(words=words, auto=self.auto)
-        begun = tools.journal.memory.begin_tick(tools.journal.last_tick + 1)
+        instructions = options.instructions if options is not None else None
+        begun = tools.journal.memory.begin_tick(tools.journal.last_tick + 1, instructions)
         if ask is not Ask.NOBODY:
             begun = self._apart(begun)
         self._pace.started(tools.clock.now(), begun.media_time_ms)
-        return await tools.runner.run(begun, self.fence, ask, reason, words=words, seed=self.seed)
+        return await tools.runner.run(
+            begun, self.fence, ask, reason, words=words, asked=self.asked.over(options)
+        )
 
     def _apart(self, begun: TickBegun) -> TickBegun:
         """Frames that may have killed an engine ride one at a time."""
@@ -246,15 +267,20 @@ class TickLoop:
                 # answered so goes at its own pace, not at its solver's.
                 self._calm_until = flight.started_at + 2 * self._tools.pack.period_ms / 1000
             if flight.words or ended.verdict.action is not Action.SILENCE:
-                self._words = max(0, self._words - 1)
+                self._given()
             if flight.ask is not Ask.NOBODY:
                 await self._engine_answered(ended)
         elif flight.shown:
-            self._words = max(0, self._words - 1)
+            self._given()
         self._retrying = ended.error is not None
         if ended.error is not None:
             await self._failed(ended, ended.error)
         await self.tell_unanswerable()
+
+    def _given(self) -> None:
+        """A reply was given, asked for or not."""
+        if self._words:
+            self._words.popleft()
 
     async def _engine_answered(self, ended: Ended) -> None:
         tools = self._tools
@@ -339,7 +365,7 @@ class TickLoop:
         if waiting:
             await self._tell(waiting, code, error_code=code)
         if self._words:
-            self._words = 0
+            self._words.clear()
             await tools.stream.put(TurnEnd(self.fence, "failed", code))
 
     async def _recover(self) -> None:

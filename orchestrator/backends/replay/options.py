@@ -22,6 +22,7 @@ class ReplayOptions:
     :param delegations: delegated questions in flight; ``delegation_s``: seconds each may take
     :param solver_frames: recent frames that a solver sees
     :param outputs: outputs that may wait for the session to read them
+    :param max_sessions: that this service admits
     """
 
     tenant_key: bytes
@@ -37,3 +38,4 @@ class ReplayOptions:
     delegation_s: float = 60.0
     solver_frames: int = 8
     outputs: int = 256
+    max_sessions: int = 1

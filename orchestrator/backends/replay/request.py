@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.backends.replay.decide import DecisionPoint
+from orchestrator.session.backend import ResponseOptions
 from prompts.pack import Pack, Sampling
 
 PREWARM_PRIORITY = 1
@@ -31,24 +32,50 @@ class EngineLimits:
     cache_salt: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the client asks of replies; ``None``: as the pack has it. None of it is part of a prompt.
+
+    :param seed: of the session; each tick gets its own from it, so that runs repeat and ticks differ
+    :param max_tokens: never raises what the pack allows
+    """
+
+    seed: int | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+    def over(self, options: ResponseOptions | None) -> Asked:
+        """The same with the settings of one reply over those of the session."""
+        if options is None:
+            return self
+        return Asked(
+            self.seed,
+            self.temperature if options.temperature is None else options.temperature,
+            self.max_tokens if options.max_output_tokens is None else options.max_output_tokens,
+        )
+
+
 def decision_params(
     pack: Pack,
     limits: EngineLimits,
+    asked: Asked,
     *,
-    seed: int | None,
     tick: int,
     bias: float | None,
     continued: bool,
 ) -> dict[str, Any]:
     """Parameters of a tick's request.
 
-    :param seed: of the session; each tick gets its own from it, so that runs repeat and ticks differ
     :param bias: logit bias on the response token; the decision is then greedy and unpenalised
     :param continued: the reply goes on from a prefix in the last message
     """
     params = _base(pack.decide, limits)
-    if seed is not None:
-        params["seed"] = (seed + tick) % 2**31
+    if asked.seed is not None:
+        params["seed"] = (asked.seed + tick) % 2**31
+    if asked.temperature is not None:
+        params["temperature"] = asked.temperature
+    if asked.max_tokens is not None:
+        params["max_tokens"] = min(asked.max_tokens, pack.decide.max_tokens)
     if limits.silence_stop_id is not None:
         params["stop_token_ids"] = [limits.silence_stop_id]
     if continued:

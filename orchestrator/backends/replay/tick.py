@@ -20,7 +20,7 @@ from orchestrator.backends.replay.decide import Ask, DecideOptions, Reason, Verd
 from orchestrator.backends.replay.engine_call import EngineCall, Reply
 from orchestrator.backends.replay.journal import Journal, WaitingFrame
 from orchestrator.backends.replay.operations import Operations
-from orchestrator.backends.replay.request import EngineLimits, decision_params
+from orchestrator.backends.replay.request import Asked, EngineLimits, decision_params
 from orchestrator.backends.replay.rows import Rows
 from orchestrator.backends.replay.stream import OutputStream
 from orchestrator.backends.replay.tags import Grammar
@@ -133,7 +133,7 @@ class TickRunner:
         reason: Reason | None,
         *,
         words: bool,
-        seed: int | None,
+        asked: Asked,
     ) -> Ended:
         """One tick from its first fact to its record. ``words``: a reply is asked for, not a decision."""
         tools = self._tools
@@ -158,7 +158,7 @@ class TickRunner:
                 said = tools.grammar.tags.silence
                 silence = Verdict(Action.SILENCE, reason, "", None, said, said_is_generated=False)
                 return await self._answered(flight, silence, None)
-            return await self._ask(flight, seed)
+            return await self._ask(flight, asked)
         finally:
             self.flight = None
             self._idle.set()
@@ -191,7 +191,7 @@ class TickRunner:
 
     # --- asking the engine --------------------------------------------------------------------------------
 
-    async def _ask(self, flight: Flight, seed: int | None) -> Ended:
+    async def _ask(self, flight: Flight, asked: Asked) -> Ended:
         tools = self._tools
         memory = tools.journal.memory
         prefix = flight.prefix
@@ -205,7 +205,7 @@ class TickRunner:
             muted=flight.ask is Ask.PROBE,
         )
         flight.request = asyncio.create_task(
-            self._converse(flight, call, seed), name=f"decision {tools.session_id} {flight.tick}"
+            self._converse(flight, call, asked), name=f"decision {tools.session_id} {flight.tick}"
         )
         if flight.abort is not None:
             flight.request.cancel()
@@ -234,13 +234,13 @@ class TickRunner:
         verdict = judge(tools.grammar, reply.outcome, repeat=reply.repeat, muted=flight.ask is Ask.PROBE)
         return await self._answered(flight, verdict, reply, score=call.score, judged=not prefix)
 
-    async def _converse(self, flight: Flight, call: EngineCall, seed: int | None) -> Reply:
+    async def _converse(self, flight: Flight, call: EngineCall, asked: Asked) -> Reply:
         tools = self._tools
         prefix = flight.prefix
         plan = tools.journal.memory.plan(continue_with=prefix or None)
         flight.plan_frames = len(plan.frames)
         params = decision_params(
-            tools.pack, tools.limits, seed=seed, tick=flight.tick, bias=tools.bias, continued=bool(prefix)
+            tools.pack, tools.limits, asked, tick=flight.tick, bias=tools.bias, continued=bool(prefix)
         )
         request = ChatRequest(chat_messages(plan), params, self._deadlines, tools.session_id)
         await tools.journal.flush()  # a frame is durable before it is sent
@@ -310,7 +310,13 @@ class TickRunner:
         journal = self._tools.journal
         plan = journal.memory.plan(continue_with=flight.prefix or None)
         generated = verdict.said_is_generated
-        return journal.audit.tick(plan, usage, said=verdict.said, said_is_generated=generated)
+        return journal.audit.tick(
+            plan,
+            usage,
+            said=verdict.said,
+            said_is_generated=generated,
+            stays=not journal.memory.instructed,
+        )
 
     async def _broken(self, flight: Flight, code: str, error: EngineError | None) -> Ended:
         """No whole answer. What was shown stands; with nothing shown the tick leaves no scar."""

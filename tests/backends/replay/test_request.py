@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from orchestrator.backends.replay.decide import DecisionPoint
 from orchestrator.backends.replay.request import (
+    Asked,
     EngineLimits,
     decision_params,
     prewarm_params,
     summary_params,
 )
+from orchestrator.session.backend import ResponseOptions
 from tests.backends.replay.packs import JOYVL
 
 KNOWN = EngineLimits(
@@ -19,8 +21,10 @@ KNOWN = EngineLimits(
 
 
 def decide(limits: EngineLimits, **changes: object) -> dict[str, object]:
-    arguments: dict[str, object] = {"seed": None, "tick": 3, "bias": None, "continued": False} | changes
-    return decision_params(JOYVL, limits, **arguments)  # type: ignore[arg-type]
+    seed = changes.pop("seed", None)
+    asked = changes.pop("asked", Asked(seed))  # type: ignore[arg-type]
+    arguments: dict[str, object] = {"tick": 3, "bias": None, "continued": False} | changes
+    return decision_params(JOYVL, limits, asked, **arguments)  # type: ignore[arg-type]
 
 
 def test_decisions_keep_special_tokens_and_the_packs_sampling() -> None:
@@ -42,6 +46,14 @@ def test_a_known_engine_gets_stop_logprobs_and_salt_but_no_priority_for_live_tic
 def test_seed_differs_by_tick_and_repeats_by_run() -> None:
     assert decide(KNOWN, seed=5)["seed"] == 8
     assert decide(KNOWN, seed=2**31 - 1)["seed"] == 2
+
+
+def test_what_a_client_asks_of_replies_stays_within_the_packs_bounds() -> None:
+    params = decide(EngineLimits(), asked=Asked(temperature=0.1, max_tokens=10_000))
+    assert params["temperature"] == 0.1 and params["max_tokens"] == 256
+    over = Asked(7, 0.1, 50).over(ResponseOptions(temperature=0.3))
+    assert over == Asked(7, 0.3, 50)
+    assert decide(KNOWN, asked=over, bias=1.5)["temperature"] == 0  # a threshold decides greedily
 
 
 def test_threshold_is_a_greedy_unpenalised_decision() -> None:

@@ -1,0 +1,96 @@
+"""One client's WebSocket: text frames in, events out, in the dialect that the client speaks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import orjson
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from orchestrator.runtime.vocabulary import Ids
+from orchestrator.wire.dialect import Dialect, translate
+from orchestrator.wire.errors import InvalidRequest, VigilError
+from orchestrator.wire.server import ErrorEvent
+
+_MAX_REASON = 123  # bytes of a close frame that the protocol leaves for words
+
+
+class Gone(Exception):
+    """The client is gone, or has not read for as long as it may."""
+
+
+class OpenSockets:
+    """The sockets that are being served."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def __enter__(self) -> OpenSockets:
+        self._count += 1
+        self._none.clear()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+
+    def __len__(self) -> int:
+        return self._count
+
+    async def none_left(self) -> None:
+        await self._none.wait()
+
+
+class Peer:
+    """At most one task receives and at most one sends.
+
+    :param write_s: seconds that one event may wait for the client to read
+    """
+
+    def __init__(self, socket: WebSocket, dialect: Dialect, ids: Ids, write_s: float) -> None:
+        self._socket = socket
+        self._dialect = dialect
+        self._ids = ids
+        self._write_s = write_s
+        self.told = False
+        """Something was sent."""
+        self.took_leave = False
+        """The client closed the connection in form: it had read what came before."""
+
+    async def receive(self) -> str:
+        """The next text frame. Raises ``Gone``, or ``InvalidRequest`` for a binary frame."""
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            self.took_leave = "reason" in message
+            raise Gone
+        text = message.get("text")
+        if text is None:
+            raise InvalidRequest("events are JSON in text frames, not binary ones", code="bad_event")
+        return str(text)
+
+    async def send(self, payload: dict[str, Any]) -> None:
+        """Write one event; raises ``Gone``."""
+        text = orjson.dumps(translate(payload, self._dialect)).decode()
+        await self._write({"type": "websocket.send", "text": text})
+        self.told = True
+
+    def error(self, error: VigilError) -> dict[str, Any]:
+        """An error event outside any session's sequence."""
+        return ErrorEvent(event_id=self._ids("event_"), error=error.body()).payload()
+
+    async def close(self, code: int, reason: str = "") -> None:
+        short = reason.encode()[:_MAX_REASON].decode(errors="ignore")
+        with suppress(Gone):
+            await self._write({"type": "websocket.close", "code": code, "reason": short})
+
+    async def _write(self, message: dict[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(self._write_s):
+                await self._socket.send(message)
+        except (TimeoutError, WebSocketDisconnect, RuntimeError) as gone:
+            raise Gone from gone

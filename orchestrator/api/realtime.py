@@ -1,0 +1,311 @@
+"""``GET /v1/realtime`` and ``/v1/duplex``: a session over a WebSocket.
+
+One task reads the client's commands, one writes the session's events. What is decided here is only how a
+socket comes to its session (a fresh one, a resume, an invitation) and how the connection ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastapi import APIRouter, WebSocket
+
+from orchestrator.api.context import ApiContext, bearer_key, tenant_of_key
+from orchestrator.api.errors import error_response
+from orchestrator.api.peer import Gone, Peer
+from orchestrator.runtime.actor import Session
+from orchestrator.runtime.attachment import Attachment
+from orchestrator.runtime.vocabulary import SessionConfig, opening_config
+from orchestrator.wire import server
+from orchestrator.wire.client import AnyCommand, SessionResume, SessionUpdate, command_of, decode_frame
+from orchestrator.wire.dialect import Dialect, dialect_of
+from orchestrator.wire.errors import (
+    Conflict,
+    EngineUnavailable,
+    InvalidRequest,
+    NotFound,
+    ResourceExhausted,
+    ServerFault,
+    VigilError,
+)
+
+router = APIRouter()
+
+NORMAL, POLICY, INTERNAL, TRY_LATER = 1000, 1008, 1011, 1013
+"""Close codes."""
+
+SUBPROTOCOL = "realtime"
+KEY_SUBPROTOCOL = "openai-insecure-api-key."
+"""Browsers can't set headers: the key rides the list of subprotocols."""
+BETA_SUBPROTOCOL = "openai-beta.realtime-v1"
+
+_DUPLEX = frozenset({"1", "true", "on"})
+_NO = frozenset({"0", "false", "no", "off"})
+_YES = frozenset({"1", "true", "yes", "on"})
+
+_log = logging.getLogger(__name__)
+
+
+@router.websocket("/v1/realtime")
+@router.websocket("/v1/duplex")
+async def realtime(socket: WebSocket) -> None:
+    context: ApiContext = socket.app.state.vigil
+    try:
+        tenant = admitted(socket)
+    except VigilError as refused:
+        await socket.send_denial_response(error_response(refused))
+        return
+    offered: list[str] = socket.scope.get("subprotocols", [])
+    await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+    dialect = Dialect.BETA if BETA_SUBPROTOCOL in offered else dialect_of(socket.headers)
+    peer = Peer(socket, dialect, context.ids, context.realtime.write_s)
+    with context.sockets:
+        try:
+            await _Call(context, peer, tenant, Wish.of(socket)).run()
+        except Gone:
+            pass
+        except Exception:
+            _log.exception("a realtime socket failed")
+            await peer.close(INTERNAL, "internal_error")
+
+
+def admitted(socket: WebSocket) -> str:
+    """The tenant that may open or join sessions over this socket. Raises ``VigilError`` to refuse it."""
+    context: ApiContext = socket.app.state.vigil
+    offered: list[str] = socket.scope.get("subprotocols", [])
+    in_list = (p.removeprefix(KEY_SUBPROTOCOL) for p in offered if p.startswith(KEY_SUBPROTOCOL))
+    return tenant_of_key(context, bearer_key(socket) or next(in_list, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the address asks for.
+
+    :param duplex: the client acknowledges what it has played
+    :param turns: plain turn-based realtime is asked for
+    :param autostart: a session is opened before the client has said anything
+    """
+
+    model: str | None
+    duplex: bool
+    turns: bool
+    autostart: bool
+
+    @staticmethod
+    def of(socket: WebSocket) -> Wish:
+        query: Mapping[str, str] = socket.query_params
+        asked = query.get("duplex")
+        duplex = socket.url.path.endswith("/duplex") or (asked or "").lower() in _DUPLEX
+        model = query.get("model") or None
+        resumes = query.get("resume", "").lower() in _YES
+        return Wish(
+            model=model,
+            duplex=duplex,
+            turns=asked is not None and not duplex,
+            autostart=model is not None and not resumes and query.get("autostart", "").lower() not in _NO,
+        )
+
+    def config(self, defaults: SessionConfig) -> SessionConfig:
+        """What a session has that its opening message says nothing about."""
+        return replace(
+            defaults,
+            model=self.model or defaults.model,
+            playback_policy="ack_only" if self.duplex else "wall_clock",
+            auto_response=False if self.turns else defaults.auto_response,
+        )
+
+
+class _Call:
+    """One connection, from its first message to its close."""
+
+    def __init__(self, context: ApiContext, peer: Peer, tenant: str, wish: Wish) -> None:
+        self._context = context
+        self._peer = peer
+        self._tenant = tenant
+        self._wish = wish
+
+    async def run(self) -> None:
+        try:
+            opened = await self._open()
+        except VigilError as refused:
+            await self._peer.send(self._peer.error(refused))
+            await self._peer.close(_close_code(refused), refused.code)
+            return
+        if opened is None:
+            return
+        session, seat = opened
+        try:
+            await self._attend(session, seat)
+        finally:
+            if self._peer.took_leave:
+                seat.alive()
+            seat.leave()
+            if not self._peer.told:
+                await session.close("open_abandoned")
+
+    # --- how a socket comes to its session ----------------------------------------------------------------
+
+    async def _open(self) -> tuple[Session, Attachment] | None:
+        if self._wish.autostart:
+            return await self._begin({}, None)
+        first = await self._first_message()
+        command: AnyCommand | None = None
+        fault: InvalidRequest | None = None
+        try:
+            command = command_of(first)
+        except InvalidRequest as wrong:
+            fault = wrong
+        if isinstance(command, SessionResume):
+            return await self._resume(command)
+        if isinstance(command, SessionUpdate):
+            return await self._begin(command.session, command.event_id)
+        session, seat = await self._begin({}, None)
+        if command is not None:
+            seat.receive(command)
+        if fault is not None:
+            await seat.interject(self._peer.error(fault))
+        return session, seat
+
+    async def _first_message(self) -> dict[str, Any]:
+        limit = self._context.realtime.first_message_s
+        try:
+            async with asyncio.timeout(limit):
+                value = decode_frame(await self._peer.receive())
+        except TimeoutError:
+            raise InvalidRequest(
+                f"no message came within {limit:g} s; begin with session.update", code="config_timeout"
+            ) from None
+        if not isinstance(value, dict):
+            raise InvalidRequest("an event is a JSON object", code="bad_event")
+        return value
+
+    async def _begin(self, body: Mapping[str, Any], event_id: str | None) -> tuple[Session, Attachment]:
+        context = self._context
+        try:
+            config = opening_config(body, self._wish.config(context.defaults), context.capabilities)
+            if config.model != context.model:
+                raise NotFound(
+                    f"this server serves {context.model}, not {config.model}",
+                    code="model_not_found",
+                    param="model",
+                )
+            session = await context.registry.resolve(self._tenant, None, config)
+            if not session.is_open:
+                raise EngineUnavailable(
+                    "the server is shutting down", code="shutting_down", retry_after_s=5.0
+                )
+        except VigilError as refused:
+            refused.event_id = event_id
+            raise
+        return session, session.attach()
+
+    async def _resume(self, command: SessionResume) -> tuple[Session, Attachment] | None:
+        wanted, token, after = (
+            command.session_id,
+            command.resume_token,
+            command.last_received_server_event_seq,
+        )
+        whole = isinstance(after, int) and not isinstance(after, bool) and after >= 0
+        if not (isinstance(wanted, str) and isinstance(token, str) and whole):
+            raise InvalidRequest(
+                "session.resume names session_id, resume_token and last_received_server_event_seq",
+                code="invalid_session_resume",
+                event_id=command.event_id,
+            )
+        session = self._context.registry.owned(self._tenant, wanted)
+        try:
+            if session is None:
+                raise Conflict("there is no such session any more", code="session_resume_expired")
+            seat = session.resume(token, after)
+        except VigilError as refused:
+            refused.event_id = command.event_id
+            raise
+        if seat is None:
+            resync = server.ResyncRequired(
+                event_id=self._context.ids("event_"), session_id=session.id, reason="journal_gap"
+            )
+            await self._peer.send(resync.payload())
+            await self._peer.close(POLICY, "journal_gap")
+            return None
+        resumed = server.SessionResumed(
+            event_id=self._context.ids("event_"),
+            session_id=session.id,
+            session=session.view(),
+            attachment_generation=seat.generation,
+            resume_token=seat.token or "",
+        )
+        try:
+            await self._peer.send(resumed.payload())
+        except Gone:
+            seat.leave()
+            raise
+        return session, seat
+
+    # --- while it lasts -----------------------------------------------------------------------------------
+
+    async def _attend(self, session: Session, seat: Attachment) -> None:
+        reader = asyncio.create_task(self._read(session, seat))
+        writer = asyncio.create_task(self._write(session, seat))
+        overdue = asyncio.create_task(self._overdue(session))
+        tasks = (writer, reader, overdue)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in tasks:
+            if not task.cancelled():
+                await self._peer.close(NORMAL, task.result())
+                return
+
+    async def _read(self, session: Session, seat: Attachment) -> str:
+        """Hand commands over until the client is silent for too long; why the connection ends."""
+        while True:
+            try:
+                async with asyncio.timeout(session.config.idle_timeout_s or None):
+                    frame = await self._peer.receive()
+                command = command_of(decode_frame(frame))
+            except TimeoutError:
+                return "idle_timeout"
+            except VigilError as wrong:
+                if not seat.displaced:
+                    seat.alive()
+                    await seat.interject(self._peer.error(wrong))
+            else:
+                seat.receive(command)
+            # Frames that came in one go are taken one by one, each followed by the session's own work.
+            await asyncio.sleep(0)
+
+    async def _write(self, session: Session, seat: Attachment) -> str:
+        """Write events to the last one; why the connection ends."""
+        reason = "session_closed"
+        async for payload in seat:
+            await self._peer.send(payload)
+            if payload["type"] in ("session.closed", "session.expired"):
+                reason = str(payload["reason"])
+        if not seat.displaced:
+            return reason
+        replaced = server.SessionReplaced(
+            event_id=self._context.ids("event_"),
+            session_id=session.id,
+            attachment_generation=seat.generation,
+        )
+        await self._peer.send(replaced.payload())
+        return "session_replaced"
+
+    async def _overdue(self, session: Session) -> str:
+        """A client that does not read does not keep the socket of a session that is over."""
+        await session.closed.wait()
+        await self._context.clock.sleep(self._context.realtime.last_events_s)
+        raise Gone
+
+
+def _close_code(refused: VigilError) -> int:
+    if isinstance(refused, ResourceExhausted | EngineUnavailable):
+        return TRY_LATER
+    return INTERNAL if isinstance(refused, ServerFault) else POLICY

@@ -1,0 +1,75 @@
+"""How uvicorn serves the application: sizes, time-outs, and connections that are never left hanging."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from orchestrator.wire.client import MAX_FRAME_BYTES
+
+IDLE_CONNECTION_S = 75
+CLOSING_S = 5.0
+"""Time for a client to answer a close frame, and to read what was written before it."""
+LARGEST_FRAME = 2 * MAX_FRAME_BYTES
+"""An event above ``MAX_FRAME_BYTES`` is refused by name; a frame above this ends the connection (1009)."""
+
+
+class Sockets(WebSocketsSansIOProtocol):
+    """Cuts a connection whose client has stopped reading, once the application is done with it.
+
+    An ordinary close would wait for the written bytes to be read, however long that takes.
+    """
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        timer, self.close_timer = self.close_timer, None
+        if timer is not None:
+            timer.cancel()
+            self.close_timer = self.loop.call_later(CLOSING_S, self.transport.abort)
+        elif not self.writable.is_set():
+            self.transport.abort()
+
+
+def server_config(app: Any, *, drain_s: float) -> uvicorn.Config:
+    """:param drain_s: for open connections to end at a shutdown"""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=IDLE_CONNECTION_S,
+        timeout_graceful_shutdown=round(drain_s) or 1,
+        server_header=False,
+        ws=Sockets,
+        ws_max_size=LARGEST_FRAME,
+        # Pictures and base64 audio don't shrink; deflating them costs each session its memory and time.
+        ws_per_message_deflate=False,
+    )
+
+
+class Server(uvicorn.Server):
+    """Drains before connections are cut: each session is told of its end over its own socket.
+
+    :param drain: ends every session
+    """
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._drain = drain
+        self._draining: asyncio.Future[None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if self.force_exit and self._draining is not None:
+            self._draining.cancel()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if not self.force_exit:
+            self._draining = asyncio.ensure_future(self._drain())
+            await asyncio.wait({self._draining})
+        await super().shutdown(sockets)

@@ -1,0 +1,146 @@
+"""The real route on a real port, in front of scripted backends: what native audio engines would do."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Any
+
+from fastapi import FastAPI
+
+from orchestrator.api.body import BodyBudget
+from orchestrator.api.context import ApiContext, EngineState, MemoryView, RealtimeLimits
+from orchestrator.api.idempotency import Idempotency
+from orchestrator.api.metrics import Metrics
+from orchestrator.api.peer import OpenSockets
+from orchestrator.api.server import make_api
+from orchestrator.api.ticks import TickStarts
+from orchestrator.runtime.actor import SessionParts
+from orchestrator.runtime.clock import SystemClock, system_ids
+from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
+from orchestrator.server import Server, server_config
+from orchestrator.session.backend import Capabilities, SessionConfig
+from orchestrator.wire.errors import VigilError
+from tests.api.scripted import LIMITS, NoRecords, Texts
+from tests.fakes.backend import ListLog, ScriptedBackend
+
+MODEL = "scripted"
+VOICE = Capabilities(
+    chunk_period_ms=1000,
+    optional_input_modalities=("audio", "video"),
+    output_modalities=("text", "audio"),
+    auto_response=False,
+    holds_turn_input=True,
+)
+"""A model that hears and speaks; in turn mode its input waits for a commit."""
+
+
+class Scripted:
+    """``async with Scripted(VOICE) as server``; ``server.backend()`` is that of the newest session.
+
+    :param prepare: told of each backend before its session opens
+    """
+
+    def __init__(
+        self,
+        capabilities: Capabilities = VOICE,
+        *,
+        limits: RegistryLimits | None = None,
+        realtime: RealtimeLimits | None = None,
+        prepare: Callable[[ScriptedBackend], None] = lambda _: None,
+        check: Callable[[SessionConfig], VigilError | None] = lambda _: None,
+        tenants: dict[str, str] | None = None,
+    ) -> None:
+        self.backends: list[ScriptedBackend] = []
+        self.logs: list[ListLog] = []
+        self.capabilities = capabilities
+        self._prepare = prepare
+        self._check = check
+        clock = SystemClock()
+        self.registry = Registry(self._build, clock, system_ids, limits=limits or RegistryLimits())
+        self.context = ApiContext(
+            version="0",
+            model=MODEL,
+            created=0,
+            context_tokens=4096,
+            period_ms=1000,
+            frames_per_append=2,
+            defaults=SessionConfig(MODEL),
+            capabilities=capabilities,
+            personas=frozenset({"default"}),
+            languages=frozenset({"en"}),
+            limits=LIMITS,
+            realtime=realtime or RealtimeLimits(),
+            registry=self.registry,
+            clock=clock,
+            ids=system_ids,
+            ticks=TickStarts(),
+            bodies=BodyBudget(4 * LIMITS.body_bytes),
+            idempotency=Idempotency(4, 60.0, clock),
+            metrics=Metrics(),
+            text_engine=Texts(),
+            fetch_image=None,
+            tenant_of=tenants.get if tenants is not None else None,
+            engine_state=lambda: EngineState(True, "ready", "answered lately"),
+            memory_of=lambda _: MemoryView(),
+            sessions=NoRecords(),
+            sockets=OpenSockets(),
+        )
+        self.url: str
+
+    async def __aenter__(self) -> Scripted:
+        @asynccontextmanager
+        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+            yield
+
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self._server = QuietServer(server_config(make_api(self.context, lifespan), drain_s=5), self._drain)
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
+        while not self._server.started:
+            assert not self._task.done(), self._task.result()
+            await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for backend in self.backends:
+            backend.free_all()
+        self._server.should_exit = True
+        await self._task
+
+    def backend(self, index: int = -1) -> ScriptedBackend:
+        return self.backends[index]
+
+    async def _drain(self) -> None:
+        await self.registry.drain(0.1)
+
+    async def _build(self, spec: SessionSpec) -> SessionParts:
+        if (refused := self._check(spec.config)) is not None:
+            raise refused
+        backend, log = ScriptedBackend(self.capabilities), ListLog()
+        self._prepare(backend)
+        self.backends.append(backend)
+        self.logs.append(log)
+        return SessionParts(backend, log)
+
+
+class QuietServer(Server):
+    """Signals stay with pytest."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def eventually(condition: Callable[[], Any], timeout_s: float = 15.0) -> Any:
+    """Wait until the condition holds; what it gives."""
+    async with asyncio.timeout(timeout_s):
+        while not (value := condition()):  # noqa: ASYNC110  what is waited for has no event
+            await asyncio.sleep(0.002)
+    return value
