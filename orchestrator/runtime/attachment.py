@@ -69,7 +69,7 @@ class Attachment(AsyncIterator[Payload]):
             self._on_command(command)
 
     async def interject(self, payload: Payload) -> None:
-        """Write an event that is no part of the session's sequence, before those that wait.
+        """Write an event that is no part of the session's sequence, after those that wait.
 
         Returns when it is queued; while many wait, so does whoever reads the socket.
         """
@@ -90,14 +90,14 @@ class Attachment(AsyncIterator[Payload]):
         while True:
             if not self._core.is_seated(self.generation):
                 raise StopAsyncIteration
-            if self._aside:
-                self._room.set()
-                return self._aside.popleft()
             if self._next:
                 return self._next.popleft()
             self._next.extend(self._core.take(self._clock.now()))
             if self._next:
                 continue
+            if self._aside:
+                self._room.set()
+                return self._aside.popleft()
             if self._core.state is State.CLOSED:
                 raise StopAsyncIteration
             self._wake.clear()

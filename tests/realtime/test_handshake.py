@@ -1,17 +1,290 @@
-"""Cases A: how a connection begins, over real sockets."""
+"""Cases A: how a connection begins and how a session is configured, over real sockets."""
 
 from __future__ import annotations
 
-from tests.realtime.serving import MODEL, Scripted
+import base64
+from typing import Any
+
+import orjson
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from orchestrator.api.context import RealtimeLimits
+from orchestrator.session.backend import AudioDelta, Capabilities, SessionConfig
+from orchestrator.wire.errors import InvalidRequest, VigilError
+from tests.realtime.serving import MODEL, VOICE, Scripted
 from tests.realtime.talker import Talker
 
 
 async def test_case_1_session_update_opens_and_is_numbered() -> None:
     async with Scripted() as server, Talker(server.url, query=f"duplex=1&model={MODEL}&autostart=0") as t:
-        await t.send("session.update", session={"instructions": "hi"})
+        await t.send("session.update", session={"instructions": "hi", "id": "mine"})
         created, updated = await t.next(), await t.next()
         assert created["type"] == "session.created" and "server_event_seq" not in created
         assert created["session"]["id"].startswith("duplex-")
+        assert created["session"]["instructions"] == "hi"
         assert updated["type"] == "session.updated" and updated["server_event_seq"] == 1
         assert updated["session"]["id"] == created["session"]["id"]
         assert created["resume_token"] and created["attachment_generation"] == 1
+
+
+@pytest.mark.parametrize("auto", [False, True])
+async def test_case_2_a_model_in_the_address_opens_unprompted(auto: bool) -> None:
+    """The profile's own mode holds: native profiles wait to be asked, replay profiles don't."""
+    capabilities = Capabilities(
+        chunk_period_ms=1000, optional_input_modalities=("audio", "video"), auto_response=auto
+    )
+    async with Scripted(capabilities) as server, Talker(server.url, query=f"model={MODEL}") as t:
+        created = await t.opened()
+        assert len(created["session"]["capabilities"]) == 40
+        assert created["session"]["auto_response"] is auto
+        assert created["session"]["playback_commit_policy"] == "wall_clock"
+        await t.speech(1000)
+        await t.send("input_audio_buffer.commit")
+        events = [e["type"] for e in await t.answered()]
+        assert "input_audio_buffer.committed" in events and "response.created" not in events
+
+
+@pytest.mark.parametrize(
+    "query", ["", "resume=1&model=scripted", "model=scripted&autostart=off", "autostart=0"]
+)
+async def test_case_3_a_silent_client_is_not_waited_for(query: str) -> None:
+    async with Scripted(realtime=RealtimeLimits(first_message_s=0.1)) as server:
+        async with Talker(server.url, query=query) as t:
+            await t.error("config_timeout")
+            assert await t.closed() == (1008, "config_timeout")
+        assert server.registry.statistics()["slots"] == 0
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [("{not json", "invalid_json"), ("[1]", "bad_event"), ('"x"', "bad_event"), (b"\x01", "bad_event")],
+)
+async def test_case_4_a_first_frame_that_says_nothing(frame: str | bytes, code: str) -> None:
+    async with Scripted() as server, Talker(server.url) as t:
+        await t.raw(frame)
+        error = await t.error(code)
+        assert error["type"] == "invalid_request_error" and t.seen[-1]["event_id"].startswith("event_")
+        assert await t.closed() == (1008, code)
+        assert t.types == ["error"] and not server.backends
+
+
+async def test_case_5_another_command_first_opens_the_default_session() -> None:
+    async with Scripted() as server, Talker(server.url) as t:
+        await t.send("input_audio_buffer.clear")
+        await t.until("input_audio_buffer.cleared")
+        assert t.types == ["session.created", "session.updated", "input_audio_buffer.cleared"]
+        assert t.seen[0]["session"]["model"] == MODEL
+
+
+@pytest.mark.parametrize("first", [{"type": "no.such.event", "event_id": "e1"}, {"event_id": "e1"}])
+async def test_case_6_even_one_that_nobody_knows(first: dict[str, Any]) -> None:
+    async with Scripted() as server, Talker(server.url) as t:
+        await t.raw(orjson.dumps(first).decode())
+        error = await t.error("unknown_event" if "type" in first else "bad_event")
+        assert error.get("event_id") == ("e1" if "type" in first else None)
+        assert t.types == ["session.created", "session.updated", "error"]
+        await t.answered()
+
+
+@pytest.mark.parametrize("name", ["session.create", "session.update"])
+async def test_case_6_a_body_may_be_the_event_itself(name: str) -> None:
+    async with Scripted() as server, Talker(server.url) as t:
+        await t.send(name, instructions="flat", event_id="e1")
+        await t.opened()
+        assert t.session["instructions"] == "flat" and "event_id" not in t.session
+
+
+async def test_case_7_formats_are_checked_at_open_and_in_an_update() -> None:
+    async with Scripted() as server:
+        async with Talker(server.url) as t:
+            await t.send("session.update", event_id="e1", session={"input_audio_format": "mp3"})
+            error = await t.error("invalid_session_config")
+            assert (error["param"], error["event_id"]) == ("input_audio_format", "e1")
+            assert await t.closed() == (1008, "invalid_session_config")
+        assert server.registry.statistics()["slots"] == 0
+        async with Talker(server.url, opening={}) as t:
+            patch = {"input_audio_format": "mp3", "instructions": "not this"}
+            await t.send("session.update", event_id="e2", session=patch)
+            assert (await t.error("unsupported_audio_format"))["event_id"] == "e2"
+            await t.send("session.update", session={"temperature": 0.5})
+            updated = await t.until("session.updated")
+            assert updated["session"]["instructions"] is None
+            assert updated["session"]["input_audio_format"] == "pcm16"
+
+
+@pytest.mark.parametrize(
+    "detection",
+    [
+        {"type": "server_vad", "threshold": 0.15},
+        {"type": "server_vad", "threshold": 1.5},
+        {"type": "semantic_vad"},
+        {"type": "server_vad", "foo": 1},
+        {"type": "server_vad", "interrupt_response": False},
+        {"type": "server_vad", "silence_duration_ms": -1},
+        {"type": "server_vad", "prefix_padding_ms": True},
+        "server_vad",
+    ],
+)
+async def test_case_8_detectors_that_are_refused(detection: Any) -> None:
+    async with Scripted() as server:
+        async with Talker(server.url) as t:
+            await t.send("session.update", session={"turn_detection": detection})
+            assert (await t.error("invalid_session_config"))["param"] == "turn_detection"
+        async with Talker(server.url, opening={}) as t:
+            await t.send("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+            await t.error("unsupported_turn_detection")
+
+
+async def test_case_8_a_detector_gets_its_defaults() -> None:
+    opening = {"turn_detection": {"type": "server_vad"}}
+    async with Scripted() as server, Talker(server.url, opening=opening) as t:
+        assert t.session["turn_detection"] == {
+            "type": "server_vad",
+            "threshold": 0.5,
+            "prefix_padding_ms": 300,
+            "silence_duration_ms": 500,
+            "min_speech_duration_ms": 96,
+            "create_response": True,
+            "interrupt_response": True,
+        }
+        assert t.session["overlap_policy"] == "barge_in_on_speech"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"overlap_policy": "barge_in_on_speech"},
+        {"overlap_policy": "listen_only", "turn_detection": {"type": "server_vad"}},
+        {"extra_body": {"overlap_policy": "barge_in_on_speech"}, "turn_detection": None},
+    ],
+)
+async def test_case_9_a_policy_may_not_contradict_the_detector(body: dict[str, Any]) -> None:
+    async with Scripted() as server, Talker(server.url) as t:
+        await t.send("session.update", session=body)
+        await t.error("invalid_session_config")
+
+
+async def test_case_10_what_a_session_has_by_default() -> None:
+    opening = {"playback_commit_policy": "commit_all_on_done"}
+    async with Scripted() as server, Talker(server.url, opening=opening) as t:
+        assert t.session["playback_commit_policy"] == "ack_only"
+        assert t.session["overlap_short_ack_ms"] == 700 and t.session["overlap_barge_in_ms"] == 1200
+        assert t.session["overlap_silence_rms"] == 0.003 and t.session["idle_timeout_s"] == 300
+
+
+async def test_case_11_what_an_open_session_does_not_change() -> None:
+    async with Scripted() as server, Talker(server.url, opening={"voice": "a"}) as t:
+        for patch, code in (
+            ({"model": "other"}, "model_update_unsupported"),
+            ({"ref_audio": "data:audio/wav;base64,AAAA"}, "ref_audio_update_unsupported"),
+            ({"extra_body": {"tts_ref_audio": "x"}}, "ref_audio_update_unsupported"),
+        ):
+            await t.send("session.update", session=patch)
+            await t.error(code)
+        await t.send("session.update", session={"voice": "b"})
+        assert (await t.until("session.updated"))["session"]["voice"] == "b"
+        await t.speech(1000)
+        await t.send("input_audio_buffer.commit", response_create=True)
+        await t.until("response.created")
+        commit = next(c for c in server.backend().calls if c.method == "commit")
+        server.backend().emit(AudioDelta(commit.arguments[0], bytes(4800), 24000))
+        await t.until("response.output_audio.delta")
+        before = len(t.of("session.updated"))
+        await t.send("session.update", session={"voice": "c"})
+        await t.error("voice_update_after_audio_unsupported")
+        await t.answered()
+        assert len(t.of("session.updated")) == before
+
+
+async def test_case_12_an_update_keeps_what_it_does_not_name_and_echoes_what_nobody_knows() -> None:
+    async with Scripted() as server, Talker(server.url, opening={"instructions": "a", "speed": 1.5}) as t:
+        await t.send("session.update", session={"temperature": 0.25, "colour": {"of": "sky"}})
+        session = (await t.until("session.updated"))["session"]
+        assert (session["instructions"], session["speed"], session["temperature"]) == ("a", 1.5, 0.25)
+        assert session["colour"] == {"of": "sky"}
+
+
+async def test_case_13_rules_of_a_profile() -> None:
+    """What a model's profile demands is asked of its backend's session, and refused under its own code."""
+
+    def check(config: SessionConfig) -> VigilError | None:
+        if "audio" in config.modalities and "ref_audio" not in config.extra_body:
+            return InvalidRequest("give a reference voice", code="ref_audio_required", param="ref_audio")
+        return None
+
+    reserved = Capabilities(
+        chunk_period_ms=1000,
+        output_modalities=("text", "audio"),
+        reserved_keys=("duplex_stage_max_tokens", "nvc_*"),
+    )
+    async with Scripted(reserved, check=check) as server:
+        for body, code in (
+            ({"modalities": ["audio", "text"]}, "ref_audio_required"),
+            ({"extra_body": {"duplex_stage_max_tokens": 1}}, "invalid_duplex_runtime_config"),
+            ({"extra_body": {"nvc_x": 1, "nvc_a": 1}}, "invalid_duplex_runtime_config"),
+        ):
+            async with Talker(server.url) as t:
+                await t.send("session.update", session=body)
+                error = await t.error(code)
+                assert await t.closed() == (1008, code)
+        assert "nvc_a, nvc_x" in error["message"]
+        assert server.registry.statistics()["slots"] == 0
+        async with Talker(server.url, opening={"modalities": ["text"]}) as t:
+            assert t.session["modalities"] == ["text"]
+
+
+async def test_case_14_a_reference_voice_is_never_echoed() -> None:
+    voice = "data:audio/wav;base64," + base64.b64encode(bytes(2**20)).decode()
+    async with Scripted() as server, Talker(server.url, opening={"ref_audio": voice}) as t:
+        assert max(len(orjson.dumps(event)) for event in t.seen) < 32 * 1024
+        assert b"AAAAAAAA" not in orjson.dumps(t.seen)
+        assert server.backend().calls[0].arguments[0].extra_body["ref_audio"] == voice
+
+
+async def test_case_15_another_model_is_refused() -> None:
+    async with Scripted() as server, Talker(server.url, query="model=nobody") as t:
+        assert (await t.error("model_not_found"))["param"] == "model"
+        assert await t.closed() == (1008, "model_not_found")
+
+
+@pytest.mark.parametrize("path", ["/v1/realtime", "/v1/duplex"])
+@pytest.mark.parametrize("asked", ["", "duplex=on", "duplex=yes"])
+async def test_which_protocol_an_address_asks_for(path: str, asked: str) -> None:
+    """``yes`` is no duplex; without a word it is, but its client is not known to acknowledge playback."""
+    auto = Capabilities(chunk_period_ms=1000, optional_input_modalities=("video",))
+    async with Scripted(auto) as server, Talker(server.url, path, asked, opening={}) as t:
+        duplex = path == "/v1/duplex" or asked == "duplex=on"
+        assert t.session["playback_commit_policy"] == ("ack_only" if duplex else "wall_clock")
+        assert t.session["auto_response"] is (duplex or asked == "")
+
+
+async def test_browsers_bring_their_key_in_the_list_of_subprotocols() -> None:
+    async with Scripted(VOICE, tenants={"secret": "me"}) as server:
+        offered = ["realtime", "openai-insecure-api-key.secret"]
+        async with Talker(server.url, subprotocols=offered, opening={}) as t:
+            assert t.socket.subprotocol == "realtime"
+        async with Talker(server.url, headers={"Authorization": "Bearer secret"}, opening={}) as t:
+            assert t.socket.subprotocol is None
+        for wrong in (["realtime"], ["realtime", "openai-insecure-api-key.guess"]):
+            with pytest.raises(InvalidStatus) as refused:
+                await Talker(server.url, subprotocols=wrong).__aenter__()
+            assert refused.value.response.status_code == 401
+            body = orjson.loads(refused.value.response.body or b"")
+            assert body["error"]["code"] == "invalid_api_key"
+
+
+async def test_text_is_json_and_binary_is_refused_while_the_session_goes_on() -> None:
+    async with Scripted() as server, Talker(server.url, opening={}) as t:
+        for frame, code in (
+            (b"\x00\x01", "bad_event"),
+            ("{", "invalid_json"),
+            ("[]", "bad_event"),
+            ("7", "bad_event"),
+        ):
+            await t.raw(frame)
+            await t.error(code)
+            assert "server_event_seq" not in t.seen[-1]
+        await t.send("nonsense", event_id="mine")
+        assert (await t.error("unknown_event"))["event_id"] == "mine"
+        assert await t.answered() == []
