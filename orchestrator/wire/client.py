@@ -267,10 +267,12 @@ def decode_frame(frame: str | bytes) -> Any:
 
 def command_of(event: Any) -> AnyCommand:
     """A decoded JSON value as a typed command."""
+    given = event.get("event_id") if isinstance(event, dict) else None
+    event_id = given if isinstance(given, str) else None
     if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-        raise InvalidRequest("An event is an object with a string `type`.", code="bad_event", param="type")
-    event_id = event.get("event_id")
-    event_id = event_id if isinstance(event_id, str) else None
+        raise InvalidRequest(
+            "An event is an object with a string `type`.", code="bad_event", param="type", event_id=event_id
+        )
     event = _redirected(event)
     name = event["type"]
     canonical = ALIASES.get(name, name)

@@ -23,6 +23,8 @@ from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.server import Server, server_config
 from orchestrator.session.backend import Capabilities, SessionConfig
+from orchestrator.session.fence import Fence
+from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import VigilError
 from tests.api.scripted import LIMITS, NoRecords, Texts
 from tests.fakes.backend import ListLog, ScriptedBackend
@@ -116,6 +118,27 @@ class Scripted:
 
     def backend(self, index: int = -1) -> ScriptedBackend:
         return self.backends[index]
+
+    def appended(self) -> list[InputUnit]:
+        """The units that the newest session's backend was given."""
+        return [call.arguments[0] for call in self.backend().calls if call.method == "append"]
+
+    def heard(self) -> int:
+        """Samples of those units."""
+        return sum(len(unit.pcm or b"") // 4 for unit in self.appended())
+
+    def asked(self) -> list[Fence]:
+        """Fences of the replies that were asked of it."""
+        return [c.arguments[0] for c in self.backend().calls if c.method == "commit" and c.arguments[1]]
+
+    def statistics(self) -> dict[str, Any]:
+        """Of the only session."""
+        (session,) = self.registry.sessions()
+        return session.statistics()
+
+    def pending_bytes(self) -> int:
+        """Input of the only session that its backend has not taken."""
+        return int(str(self.statistics()["pending_input_bytes"]))
 
     async def _drain(self) -> None:
         await self.registry.drain(0.1)
