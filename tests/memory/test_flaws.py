@@ -411,6 +411,13 @@ def test_instructions_for_one_response_ride_its_turn_alone() -> None:
     assert "answer in verse" in str(chat_messages(plan)[-1])
     driver.answer()
     assert "answer in verse" not in note_text(driver)
+    plain = Driver(**ROOMY)
+    plain.frame()
+    plain.begin()
+    plain.answer()
+    for each in (driver, plain):
+        each.frame()
+    assert chat_messages(driver.memory.plan()) == chat_messages(plain.memory.plan())
 
 
 def test_a_boundary_tick_costs_no_more_than_its_neighbours() -> None:

@@ -181,13 +181,13 @@ class Session(RuleBasedStateMachine):
             self.responses.append(response_id)
         tags = self.driver.pack.tags
         said = f"{tags.response} {text}" if text else tags.silence
-        window = memory.window_index
+        window, lasting = memory.window_index, memory.parts.open.flight.lasting
         self.driver.answer(said, text=text, gated=gated, response_id=response_id if text else None)
         self.shown |= {i.frame.frame_id: i.frame.media_time_ms for i in riding}
         self.lossless_shown += [i.frame.frame_id for i in riding if i.frame.frame_id in set(self.lossless)]
         if memory.window_index == window:
             assert memory.plan().turns[-1].said == said
-            assert memory.plan().turns[-1].user == plan.open_turn.user
+            assert memory.plan().turns[-1].user == lasting
 
     @precondition(lambda self: self.driver.memory.in_flight is None)
     @rule(ticks=st.integers(1, 15), spoken=st.integers(0, 4), late=st.booleans(), gated=st.booleans())

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from bridges.engine import ChatEngine, ChatRequest, EngineError, EngineServerError, Finished
@@ -29,6 +30,7 @@ from orchestrator.session.backend import (
     Clock,
     Decision,
     Delegation,
+    Metrics,
     TextDelta,
     TickDone,
     TickStarted,
@@ -38,6 +40,7 @@ from orchestrator.session.fence import Fence
 from prompts.pack import Pack
 
 _UNHEARD = 64  # responses whose report may still come
+_GAPS = 256  # figures of an answer's first deltas
 
 _log = logging.getLogger(__name__)
 
@@ -302,6 +305,8 @@ class TickRunner:
             told = await tools.delegate(flight.fence, verdict.question, verdict.text)
             row = row | {"delegation": {"id": told.delegation_id, "status": told.status, "error": told.error}}
         if verdict.action is not Action.SILENCE:
+            if finished is not None:
+                await tools.stream.put(Metrics(flight.fence, {"0": _figures(finished)}))
             await tools.stream.put(TurnEnd(flight.fence))
         await self._done(flight, row)
         return Ended(flight, verdict, suspect=finished is not None and finished.suspect)
@@ -360,6 +365,21 @@ class TickRunner:
 def response_key(tick: int) -> str:
     """How this session's facts name the response of a tick."""
     return f"tick-{tick}"
+
+
+def _figures(finished: Finished) -> dict[str, Any]:
+    """Names of the protocol's stage metrics."""
+    times = finished.token_times_ms[: _GAPS + 1]
+    figures: dict[str, Any] = {
+        "num_tokens_in": finished.prompt_tokens,
+        "num_tokens_out": finished.completion_tokens,
+        "vllm_ttft_ms": round(finished.ttft_ms, 3),
+        "vllm_itls_ms": [round(after - before, 3) for before, after in pairwise(times)],
+    }
+    if finished.completion_tokens > 1:
+        rest = (finished.total_ms - finished.ttft_ms) / (finished.completion_tokens - 1)
+        figures["vllm_tpot_ms"] = round(rest, 3)
+    return figures
 
 
 def _usage(finished: Finished | None) -> Usage | None:
