@@ -18,12 +18,13 @@ help: ## this list
 
 setup: $(READY) ## the orchestrator's own virtual environment
 
-$(READY): pyproject.toml requirements/dev.txt
+$(READY): pyproject.toml requirements/dev.txt requirements/peers.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Vigil needs Python 3.11 or newer; name one with: make PYTHON=python3.11 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet 'uv==0.13.9'
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -r requirements/peers.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
 	@touch $@
 

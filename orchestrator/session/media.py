@@ -88,13 +88,15 @@ def rms(samples: Samples) -> float:
 class MediaClock:
     """Capture times of frames on the session's media clock, in ms; the first frame is 0.
 
-    A frame's own time counts, else the end of the audio it rides, else when it arrived. A client that
-    changes from one to another goes on where it was, by the time that has passed.
+    A frame's own time counts, else the end of the audio it rides, else when it arrived; audio that has not
+    gone on since the last append carries no frame. A client that changes from one to another goes on where
+    it was, by the time that has passed.
     """
 
     def __init__(self) -> None:
         self._first_arrival_ms: float | None = None
         self._audio_origin_ms: float | None = None
+        self._audio_end_ms = 0.0
 
     def times(
         self, count: int, given: Sequence[float] | None, audio_end_ms: float | None, arrived_ms: float
@@ -109,9 +111,11 @@ class MediaClock:
         if self._first_arrival_ms is None:
             self._first_arrival_ms = arrived_ms
         passed = arrived_ms - self._first_arrival_ms
+        goes_on = audio_end_ms is not None and audio_end_ms > self._audio_end_ms
+        self._audio_end_ms = max(self._audio_end_ms, audio_end_ms or 0.0)
         if given is not None:
             return [round(time) for time in given]
-        if audio_end_ms is None:
+        if audio_end_ms is None or not goes_on:
             return [round(passed)] * count
         if self._audio_origin_ms is None:
             self._audio_origin_ms = audio_end_ms - passed
