@@ -18,7 +18,7 @@ class Commands(TyperGroup):
     """Commands of other rooms are imported when they are named, so that the service never imports them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return ["serve", "engine", "replay", "session", "doctor", "version"]
+        return ["serve", "talk", "engine", "replay", "session", "doctor", "version"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         lazy = {"engine": _engine, "replay": _replay, "session": _session, "doctor": _doctor}.get(cmd_name)
@@ -59,6 +59,30 @@ def serve(
     except SetupError as error:
         _fail(error.message, error.exit_code)
     raise typer.Exit(code)
+
+
+@app.command()
+def talk(
+    server: Annotated[str, typer.Option(metavar="URL", help="A running service.")] = "http://127.0.0.1:8070",
+    api_key: Annotated[str | None, typer.Option(envvar="VIGIL_SERVER_KEY", help="Key for it.")] = None,
+    model: Annotated[str | None, typer.Option(help="Served model; default: the one there is.")] = None,
+    instructions: Annotated[str | None, typer.Option(metavar="TEXT", help="How to behave.")] = None,
+    image: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Show a picture.")] = None,
+    video: Annotated[
+        list[str] | None, typer.Option(metavar="SOURCE", help="Show a file or a stream as it plays.")
+    ] = None,
+) -> None:
+    """Talk to a running service: type lines, read answers as they are said. Ctrl-C ends the session.
+
+    What you type interrupts an answer. Without a terminal, lines come one by one from the standard input; the
+    command ends when all of them were answered and everything shown was looked at.
+    """
+    from orchestrator.talk import TalkOptions
+    from orchestrator.talk import talk as run
+
+    raise typer.Exit(
+        run(TalkOptions(server, api_key, model, instructions, tuple(image or ()), tuple(video or ())))
+    )
 
 
 @app.command("version")

@@ -35,7 +35,8 @@ class VigilClient:
             await vigil.append(frames=[jpeg], frame_times_ms=[0])
             async for event in vigil.events(): ...
 
-    :param url: ``ws://`` or ``wss://`` address; the path defaults to ``/v1/realtime``
+    :param url: ``ws://``, ``wss://``, ``http://`` or ``https://`` address; the path defaults to
+        ``/v1/realtime``
     :param session: the opening session object (instructions, modalities, include ...)
     :param api_key: sent as a bearer key
     :param resume: carry on over a new socket when one is lost
@@ -262,4 +263,5 @@ def _session_url(url: str) -> str:
     query.setdefault("duplex", "1")
     query["autostart"] = "0"
     path = parts.path if parts.path not in {"", "/"} else "/v1/realtime"
-    return urlunsplit(parts._replace(path=path, query=urlencode(query)))
+    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+    return urlunsplit(parts._replace(scheme=scheme, path=path, query=urlencode(query)))
