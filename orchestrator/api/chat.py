@@ -27,7 +27,7 @@ from orchestrator.runtime.vocabulary import (
     OperationCommand,
     Outcome,
 )
-from orchestrator.wire.errors import NotFound, ResourceExhausted
+from orchestrator.wire.errors import Conflict, NotFound, ResourceExhausted
 
 _REPEATED = Outcome("", {"reason": "repeated_query"}, action=Action.SILENCE)
 """Answers a request whose text only repeats the standing query and that brings no frame."""
@@ -106,6 +106,7 @@ class Chat:
             for frame in request.frames
         ]
         session = await self.open(tenant, alias, choice)
+        check_unattached(session)
         traffic = self._traffic_of(session)
         if traffic.in_work >= context.limits.requests_per_session:
             raise ResourceExhausted(
@@ -154,16 +155,19 @@ class Chat:
         return session
 
     async def set_persona(self, session: Session, choice: PersonaChoice) -> None:
+        check_unattached(session)
         async with self._traffic_of(session).lock:
             await self._configure(session, choice)
 
     async def ask(self, session: Session, text: str, *, new: bool) -> None:
         """Set or replace the standing query; the answer comes with a frame's request or as an event."""
+        check_unattached(session)
         command = AskQuery(text, self._context.ids("query"), repeat_ok=new)
         await session.perform(command, self._context.limits.request_s)
         self._traffic_of(session).asks_again = False
 
     async def clear(self, session: Session) -> None:
+        check_unattached(session)
         await session.perform(ClearQuery(), self._context.limits.request_s)
         self._traffic_of(session).asks_again = True
 
@@ -231,3 +235,11 @@ class Chat:
             unit = InputUnit(frames=tuple(frames[start : start + size]))
             commands.append(AppendInput(self._context.ids("append"), unit))
         return commands
+
+
+def check_unattached(session: Session) -> None:
+    """One writer at a time: what comes over HTTP is never mixed with what an attached socket sends."""
+    if session.attached:
+        raise Conflict(
+            "a socket is attached to this session; write over it, or close it first", code="session_attached"
+        )

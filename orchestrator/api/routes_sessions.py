@@ -61,6 +61,23 @@ async def persona(request: Request, tenant: Tenant) -> JSONResponse:
     return JSONResponse({"status": "ok", "ok": True, "persona": choice.persona, "session_id": alias})
 
 
+@router.post("/v1/sessions/{session_id}/attach-token")
+async def attach_token(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+    """A secret with which one WebSocket joins the session; shown once, good once.
+
+    The socket's first message is `session.resume` with the `session_id`, the `attach_token` as `resume_token`
+    and `last_received_server_event_seq`. Whoever is attached is displaced.
+    """
+    session = chat_of(request).existing(tenant, checked_alias(session_id, "session_id"))
+    invitation = session.invite()
+    return {
+        "object": "session.attach_token",
+        "session_id": session.id,
+        "attach_token": invitation.token,
+        "last_received_server_event_seq": invitation.last_seq,
+    }
+
+
 @router.put("/v1/sessions/{session_id}/query", openapi_extra=QUERY)
 async def set_query(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
     """Set or replace the standing query. The same text again changes nothing, unless `x-query-new: 1`."""

@@ -151,7 +151,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     404: _refused("No such session or model."),
     405: _refused("Another method is needed."),
     408: _refused("The request body came too slowly."),
-    409: _refused("The Idempotency-Key was used for another request, or the session ended meanwhile."),
+    409: _refused(
+        "The Idempotency-Key was used otherwise, a socket is attached, or the session ended meanwhile."
+    ),
     413: _refused("The request, a frame or the query is too large."),
     429: _refused("No capacity is free; see Retry-After."),
     500: _refused("A fault of this server."),

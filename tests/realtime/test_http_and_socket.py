@@ -1,0 +1,119 @@
+"""One session, two transports: HTTP and a WebSocket drive the same core and are told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.api.scripted import error
+from tests.api.serving import Served
+from tests.fakes.engine import FakeEngine, Seen
+from tests.realtime.serving import eventually
+from tests.realtime.talker import Talker
+from tests.realtime.test_replay import picture
+
+UNGATED: dict[str, Any] = {"decision": {"gate": False}}
+
+
+def says(seen: Seen) -> str:
+    return f"<response> Seen {len(seen.images)}."
+
+
+async def invited(served: Served, name: str) -> Talker:
+    """A socket that joins by an attach token; nothing has been read from it."""
+    response = await served.client.post(f"/v1/sessions/{name}/attach-token")
+    token = response.json()
+    assert response.status_code == 200 and token["object"] == "session.attach_token"
+    talker = await Talker(served.url).__aenter__()
+    await talker.send(
+        "session.resume",
+        session_id=token["session_id"],
+        resume_token=token["attach_token"],
+        last_received_server_event_seq=token["last_received_server_event_seq"],
+    )
+    talker.session = {"id": token["session_id"]}
+    return talker
+
+
+async def test_a_socket_joins_a_session_that_began_over_http(tmp_path: Path) -> None:
+    """It sees the same memory; while it is attached HTTP may look but not write."""
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:
+        for n in range(3):
+            await served.see(n)
+        t = await invited(served, "cam")
+        resumed = await t.next()
+        assert resumed["type"] == "session.resumed" and resumed["attachment_generation"] == 1
+        about = (await served.client.get("/v1/sessions/cam")).json()
+        assert about["id"] == resumed["session_id"] and about["counts"]["frames"] == 3
+        refused: list[httpx.Response] = [
+            await served.see(3),
+            await served.client.put("/v1/sessions/cam/query", json={"text": "what?"}),
+            await served.client.delete("/v1/sessions/cam/query"),
+            await served.client.post(
+                "/v1/streaming/persona", json={"session_id": "cam", "persona": "talkative"}
+            ),
+        ]
+        assert {(r.status_code, error(r)["code"]) for r in refused} == {(409, "session_attached")}
+        await t.show(picture(3), frame_times_ms=[3000])
+        await t.until("response.done")
+        assert "Seen 4." in t.of("response.output_text.done")[0]["text"]
+        t.drop()
+        await eventually(lambda: not served.core.registry.sessions()[0].attached)
+        assert (await served.see(4)).json()["interaction"]["window_frames"] == 5
+
+
+async def test_an_invitation_is_good_once(tmp_path: Path) -> None:
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:
+        await served.see(0)
+        token = (await served.client.post("/v1/sessions/cam/attach-token")).json()
+        resume = {
+            "session_id": token["session_id"],
+            "resume_token": token["attach_token"],
+            "last_received_server_event_seq": 0,
+        }
+        async with Talker(served.url) as first, Talker(served.url) as second:
+            await first.send("session.resume", **resume)
+            await first.until("session.resumed")
+            await second.send("session.resume", **resume)
+            await second.error("invalid_resume_token")
+            assert await first.answered() == []
+            third = await invited(served, "cam")
+            await third.until("session.resumed")
+            assert await first.closed() == (1000, "session_replaced")
+            third.drop()
+
+
+async def test_nobody_is_invited_to_what_is_not_theirs(tmp_path: Path) -> None:
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:
+        response = await served.client.post("/v1/sessions/nobody/attach-token")
+        assert (response.status_code, error(response)["code"]) == (404, "unknown_session")
+
+
+async def test_a_session_that_began_over_a_socket_is_a_session_like_any_other(tmp_path: Path) -> None:
+    async with (
+        FakeEngine(says) as engine,
+        Served(engine, tmp_path, **UNGATED) as served,
+        Talker(served.url, opening={"modalities": ["text"]}) as t,
+    ):
+        await t.show(picture(0), frame_times_ms=[0])
+        await t.until("response.done")
+        about = (await served.client.get(f"/v1/sessions/{t.session_id}")).json()
+        assert about["live"] is True and about["counts"]["frames"] == 1
+        assert (await served.client.get(f"/v1/sessions/{t.session_id}/memory")).status_code == 200
+        deleted = await served.client.delete(f"/v1/sessions/{t.session_id}")
+        assert deleted.json()["deleted"] is True
+        assert await t.closed() == (1000, "deleted")
+
+
+async def test_a_reset_by_name_ends_the_attached_session_and_frees_the_name(tmp_path: Path) -> None:
+    """What waits behind the reset never reaches the fresh session."""
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:
+        await served.see(0)
+        t = await invited(served, "cam")
+        await t.until("session.resumed")
+        await served.client.post("/reset", headers={"x-session-id": "cam"})
+        assert await t.closed() == (1000, "reset")
+        reply = (await served.see(0)).json()["interaction"]
+        assert reply["window_frames"] == 1 and reply["session_id"] != t.session_id
