@@ -53,6 +53,7 @@ from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.session.backend import BackendOutput, SessionConfig, TickStarted
 from orchestrator.settings import Settings
 from orchestrator.solver_setup import solver_chain
+from orchestrator.sources import SourceRules, Sources
 from orchestrator.summarizer_setup import summarizer_of
 from orchestrator.text_access import ImageAccess, TextAccess
 from orchestrator.version import vigil_version
@@ -85,6 +86,14 @@ class Core:
         self.metrics = Metrics()
         self.ticks = TickStarts()
         self.sockets = OpenSockets()
+        self.sources = Sources(
+            SourceRules(frozenset(settings.sources.allow_hosts), settings.sources.folder),
+            frame_bounds(engine.pack, settings.limits.frame_bytes),
+            engine.pack.period_ms,
+            self.clock,
+            self.ids,
+            lambda session_id: self.memory_of(session_id).media_time_ms,
+        )
         self.keeper = keeper
         self.chat = chat_engine(settings, engine)
         self.solvers = solver_chain(settings)
@@ -149,6 +158,7 @@ class Core:
 
     async def drain(self) -> None:
         """Admit nobody more, end every session in order, and let clients read its end."""
+        await self.sources.aclose()
         await self.registry.drain(self.settings.timeouts.drain_s)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.realtime.last_events_s):
@@ -156,6 +166,7 @@ class Core:
 
     async def aclose(self) -> None:
         """End every session, then everything that was opened for them."""
+        await self.sources.aclose()
         await self.registry.drain(self.settings.timeouts.drain_s)
         await asyncio.gather(*self._endings.values())
         if self.records is not None:
@@ -426,6 +437,7 @@ def _context(core: Core, texts: TextEngine, fetcher: ImageFetcher | None) -> Api
         engine_state=core.watch.state,
         memory_of=core.memory_of,
         sessions=records.directory,
+        sources=core.sources,
         sockets=core.sockets,
     )
 

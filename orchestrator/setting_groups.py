@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -63,6 +64,25 @@ class Images(Group):
         (), description="hosts whose http(s) image URLs are fetched; naming a private address admits it"
     )
     fetch_s: float = Field(5.0, gt=0, description="deadline of one such fetch, in s")
+
+    @field_validator("allow_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return comma_list(value)
+
+    @field_validator("allow_hosts")
+    @classmethod
+    def _lower(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(host.lower() for host in value)
+
+
+class SourcesGroup(Group):
+    """Files and streams that a client may have read by the service itself."""
+
+    allow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="hosts from which RTSP, RTMP and SRT streams may be read"
+    )
+    folder: Path | None = Field(None, description="folder below which files may be read; default: no files")
 
     @field_validator("allow_hosts", mode="before")
     @classmethod

@@ -43,6 +43,7 @@ from orchestrator.setting_groups import (
     Limits,
     Realtime,
     Solver,
+    SourcesGroup,
     StoreGroup,
     Summarizer,
     Timeouts,
@@ -90,6 +91,7 @@ class Settings(BaseSettings):
     store: StoreGroup = StoreGroup()  # type: ignore[call-arg]
     limits: Limits = Limits()  # type: ignore[call-arg]
     images: Images = Images()  # type: ignore[call-arg]
+    sources: SourcesGroup = SourcesGroup()  # type: ignore[call-arg]
     decision: Decision = Decision()  # type: ignore[call-arg]
     timeouts: Timeouts = Timeouts()  # type: ignore[call-arg]
     realtime: Realtime = Realtime()  # type: ignore[call-arg]

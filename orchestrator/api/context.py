@@ -15,6 +15,7 @@ from orchestrator.api.images import FetchImage
 from orchestrator.api.metrics import Metrics
 from orchestrator.api.peer import OpenSockets
 from orchestrator.api.ticks import TickStarts
+from orchestrator.runtime.actor import Session
 from orchestrator.runtime.registry import Registry
 from orchestrator.runtime.vocabulary import Capabilities, Clock, Ids, SessionConfig
 from orchestrator.wire.errors import Unauthenticated
@@ -130,6 +131,14 @@ class SessionRecords(Protocol):
     async def tail(self, tenant: str, name: str, after: int, *, follow: bool) -> FactTail: ...
 
 
+class SessionSources(Protocol):
+    """Files and streams that the service shows to a session. All raise ``VigilError``."""
+
+    async def add(self, session: Session, wanted: str) -> dict[str, Any]: ...
+    def of(self, session: Session) -> list[dict[str, Any]]: ...
+    async def remove(self, session: Session, source_id: str) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ApiContext:
     """:param model: the served model's name
@@ -166,6 +175,7 @@ class ApiContext:
     engine_state: Callable[[], EngineState]
     memory_of: Callable[[str], MemoryView]
     sessions: SessionRecords
+    sources: SessionSources
     sockets: OpenSockets
 
 

@@ -94,6 +94,7 @@ PERSONA: dict[str, Any] = {
     **_body({**_SESSION, "persona": _STRING}, ("persona",)),
     "parameters": _SESSION_HEADERS,
 }
+SOURCE: dict[str, Any] = _body({"source": {"type": "string", "minLength": 1}}, ("source",))
 QUERY: dict[str, Any] = {
     **_body({"text": {"type": "string", "minLength": 1}}, ("text",)),
     "parameters": _headers("x-query-new"),
@@ -148,6 +149,7 @@ def _refused(text: str) -> dict[str, Any]:
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: _refused("The request must be changed."),
     401: _refused("No valid API key."),
+    403: _refused("Not allowed by the settings of this server."),
     404: _refused("No such session or model."),
     405: _refused("Another method is needed."),
     408: _refused("The request body came too slowly."),

@@ -16,6 +16,7 @@ from orchestrator.api import (
     routes_health,
     routes_records,
     routes_sessions,
+    routes_sources,
 )
 from orchestrator.api.chat import Chat
 from orchestrator.api.context import ApiContext
@@ -40,7 +41,15 @@ def make_api(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI:
     app.state.chat = Chat(context)
     app.state.event_readers = Counter()
     install_error_handlers(app)
-    for routes in (routes_health, routes_chat, routes_sessions, routes_records, routes_events, realtime):
+    for routes in (
+        routes_health,
+        routes_chat,
+        routes_sessions,
+        routes_sources,
+        routes_records,
+        routes_events,
+        realtime,
+    ):
         app.include_router(routes.router)
     app.add_middleware(CountRequests, metrics=context.metrics)
     return app

@@ -203,6 +203,7 @@ class Server:
             engine_state=lambda: self.engine,
             memory_of=self._memory,
             sessions=NoRecords(),
+            sources=NoRecords(),
             sockets=OpenSockets(),
         )
         self.app = make_api(self.context)

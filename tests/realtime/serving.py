@@ -89,6 +89,7 @@ class Scripted:
             engine_state=lambda: EngineState(True, "ready", "answered lately"),
             memory_of=lambda _: MemoryView(),
             sessions=NoRecords(),
+            sources=NoRecords(),
             sockets=OpenSockets(),
         )
         self.url: str

@@ -1,0 +1,53 @@
+"""Sources: files and streams that the service reads into a session by itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+
+from orchestrator.api.body import HeldBody, parse_object
+from orchestrator.api.chat_request import checked_alias
+from orchestrator.api.context import context_of, tenant_of
+from orchestrator.api.personas import choose_persona
+from orchestrator.api.routes_chat import chat_of
+from orchestrator.api.schemas import ERRORS, SOURCE
+from orchestrator.wire.errors import InvalidRequest
+
+router = APIRouter(responses=ERRORS)
+
+Tenant = Annotated[str, Depends(tenant_of)]
+
+
+@router.post("/v1/sessions/{session_id}/sources", openapi_extra=SOURCE, status_code=201)
+async def add_source(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+    """Have a file or a stream shown to the session, which begins with it if there is none of that name."""
+    context, chat = context_of(request), chat_of(request)
+    alias = checked_alias(session_id, "session_id")
+    held = HeldBody(context.bodies)
+    try:
+        raw = await held.read(request, context.limits.body_bytes, context.limits.body_s)
+    finally:
+        held.release()
+    source = parse_object(raw).get("source")
+    if not isinstance(source, str) or not source.strip():
+        raise InvalidRequest('name the source as {"source": "rtsp://..."}', param="source")
+    session = context.registry.owned(tenant, alias)
+    if session is None:
+        session = await chat.open(tenant, alias, choose_persona(None, context.personas, context.languages))
+    return await context.sources.add(session, source.strip())
+
+
+@router.get("/v1/sessions/{session_id}/sources")
+async def sources(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+    """The session's sources, oldest first, and how far they are."""
+    session = chat_of(request).existing(tenant, checked_alias(session_id, "session_id"))
+    return {"object": "list", "data": context_of(request).sources.of(session)}
+
+
+@router.delete("/v1/sessions/{session_id}/sources/{source_id}")
+async def remove_source(request: Request, session_id: str, source_id: str, tenant: Tenant) -> dict[str, Any]:
+    """Stop a source. What it has shown stays in the session's memory."""
+    session = chat_of(request).existing(tenant, checked_alias(session_id, "session_id"))
+    await context_of(request).sources.remove(session, source_id)
+    return {"id": source_id, "object": "session.source.deleted", "deleted": True}

@@ -1,0 +1,98 @@
+"""Sources: the service reads a file or a stream into a session by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.sources import SourceRules
+from orchestrator.wire.errors import Forbidden, InvalidRequest
+from tests.api.scripted import error
+from tests.api.serving import Served
+from tests.fakes.clips import make_clip
+from tests.fakes.engine import FakeEngine, Seen
+from tests.realtime.serving import eventually
+from tests.realtime.talker import Talker
+
+URL = "/v1/sessions/cam/sources"
+
+
+def says(seen: Seen) -> str:
+    return f"<response> Seen {len(seen.images)}."
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    return {"decision": {"gate": False}, "sources": {"folder": folder}}
+
+
+async def test_a_file_is_shown_to_a_session_at_its_own_speed(tmp_path: Path) -> None:
+    """The session begins with it; its frames go on from the newest one, and HTTP and sockets see it."""
+    make_clip(tmp_path / "clip.mp4", times_ms=range(0, 1200, 100))
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **settings(tmp_path)) as served:
+        await served.see(7)
+        added = await served.client.post(URL, json={"source": "clip.mp4"})
+        assert added.status_code == 201, added.text
+        source = added.json()
+        assert source["object"] == "session.source" and source["source"] == "clip.mp4"
+        refused = await served.client.post(URL, json={"source": "clip.mp4"})
+        assert (refused.status_code, error(refused)["code"]) == (400, "unsupported_cameras")
+        (session,) = served.core.registry.sessions()
+        await eventually(lambda: served.core.sources.of(session)[0]["state"] == "ended")
+        (told,) = (await served.client.get(URL)).json()["data"]
+        assert told["frames"] == 2 and told["dropped"] == 0 and told["error"] is None
+        await eventually(lambda: served.core.memory_of(session.id).frames == 3)
+        assert served.core.memory_of(session.id).media_time_ms == 9000
+        again = await served.client.post(URL, json={"source": "clip.mp4"})
+        assert again.status_code == 201
+        removed = await served.client.delete(f"{URL}/{again.json()['id']}")
+        assert removed.json()["deleted"] is True
+        assert len((await served.client.get(URL)).json()["data"]) == 1
+        gone = await served.client.delete(f"{URL}/{again.json()['id']}")
+        assert (gone.status_code, error(gone)["code"]) == (404, "unknown_source")
+
+
+async def test_a_source_plays_beside_a_socket_and_ends_with_its_session(tmp_path: Path) -> None:
+    make_clip(tmp_path / "clip.mp4", times_ms=range(0, 9000, 500))
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **settings(tmp_path)) as served:
+        async with Talker(served.url, opening={"include": ["vigil.tick"]}) as t:
+            added = await served.client.post(
+                f"/v1/sessions/{t.session_id}/sources", json={"source": "clip.mp4"}
+            )
+            assert added.status_code == 201
+            tick = await t.until("vigil.tick")
+            assert tick["frames"] == 1
+            await t.send("session.close")
+            await t.closed()
+        await eventually(lambda: not served.core.sources._readings)
+
+
+async def test_a_source_that_delivers_nothing_is_refused_or_says_so(tmp_path: Path) -> None:
+    (tmp_path / "broken.mp4").write_bytes(b"no video at all")
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **settings(tmp_path)) as served:
+        response = await served.client.post(URL, json={"source": "broken.mp4"})
+        assert response.status_code == 400 and error(response)["param"] == "source"
+        for body in ({}, {"source": ""}, {"source": 5}):
+            response = await served.client.post(URL, json=body)
+            assert (response.status_code, error(response)["param"]) == (400, "source")
+
+
+@pytest.mark.parametrize("wanted", ["../vigil.lock", "/etc/hostname", "none.mp4", "rtsp://elsewhere/1"])
+async def test_only_what_is_allowed_is_opened(tmp_path: Path, wanted: str) -> None:
+    (tmp_path / "videos").mkdir()
+    async with (
+        FakeEngine(says) as engine,
+        Served(engine, tmp_path, **settings(tmp_path / "videos")) as served,
+    ):
+        response = await served.client.post(URL, json={"source": wanted})
+        assert (response.status_code, error(response)["code"]) == (403, "source_not_allowed")
+
+
+def test_by_default_nothing_is_allowed() -> None:
+    for wanted in ("clip.mp4", "rtsp://camera/1"):
+        with pytest.raises(Forbidden):
+            SourceRules().location(wanted)
+    with pytest.raises(InvalidRequest):
+        SourceRules(frozenset({"camera"})).location("http://camera/1")
+    assert SourceRules(frozenset({"camera"})).location("rtsp://me:secret@camera/1")
