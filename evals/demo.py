@@ -116,7 +116,9 @@ def free_port() -> int:
 @contextmanager
 def serving(engine: str) -> Iterator[str]:
     """The URL of a ``vigil serve`` process in front of the engine. Its log is kept in the demo's folder."""
-    command = vigil("serve", "--engine", engine, "--port", "0", "--data", str(OUT / "data"))
+    command = vigil(
+        "serve", "--engine", engine, "--port", "0", "--data", str(OUT / "data"), "--no-auth-required"
+    )
     command += ["--decision-seed", SEED]
     log = OUT / "serve.log"
     with log.open("wb") as lines:

@@ -19,11 +19,13 @@ from bridges.text_engine import TextEngine
 from memory.store.errors import StoreError
 from memory.store.store import DAY_MS, Keeping
 from memory.tally import Tally
+from orchestrator.api.access import Access
 from orchestrator.api.body import BodyBudget
 from orchestrator.api.context import ApiContext, ApiLimits, MemoryView, RealtimeLimits
 from orchestrator.api.idempotency import Idempotency
 from orchestrator.api.metrics import ENGINE_STATES, Metrics
 from orchestrator.api.peer import OpenSockets
+from orchestrator.api.quota import Meter
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
 from orchestrator.backends.replay.backend import ReplayBackend, replay_capabilities
@@ -50,7 +52,7 @@ from orchestrator.runtime.actor import Session, SessionParts
 from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.permits import Permits
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
-from orchestrator.session.backend import BackendOutput, SessionConfig, TickStarted
+from orchestrator.session.backend import BackendOutput, SessionConfig, TickDone, TickStarted
 from orchestrator.settings import Settings
 from orchestrator.solver_setup import solver_chain
 from orchestrator.sources import SourceRules, Sources
@@ -84,6 +86,7 @@ class Core:
         self.clock = SystemClock()
         self.ids = system_ids
         self.metrics = Metrics()
+        self.quotas = settings.auth.quotas()
         self.ticks = TickStarts()
         self.sockets = OpenSockets()
         self.sources = Sources(
@@ -111,6 +114,7 @@ class Core:
             self.ids,
             limits=RegistryLimits(
                 max_sessions=settings.limits.sessions,
+                sessions_of=self.quotas.sessions_of,
                 idle_ttl_s=settings.limits.idle_s,
                 disconnect_grace_s=settings.realtime.grace_s,
                 reaper_interval_s=settings.realtime.reaper_s,
@@ -205,6 +209,8 @@ class Core:
         def on_output(output: BackendOutput) -> None:
             if isinstance(output, TickStarted):
                 self.ticks.started(output)
+            elif isinstance(output, TickDone) and output.record.get("prompt_tokens") is not None:
+                self.quotas.spend(spec.tenant, Meter.TICKS, self.clock.now())
             self.metrics.observe(output)
 
         async def on_closed(reason: str) -> None:
@@ -433,7 +439,7 @@ def _context(core: Core, texts: TextEngine, fetcher: ImageFetcher | None) -> Api
         metrics=core.metrics,
         text_engine=TextAccess(texts, core.keeper.salt),
         fetch_image=ImageAccess(fetcher) if fetcher is not None else None,
-        tenant_of=settings.auth.tenant_of if settings.auth.api_keys else None,
+        access=Access(settings.auth.credentials(), settings.auth.origins, core.quotas, core.clock),
         engine_state=core.watch.state,
         memory_of=core.memory_of,
         sessions=records.directory,

@@ -18,7 +18,7 @@ class Commands(TyperGroup):
     """Commands of other rooms are imported when they are named, so that the service never imports them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return ["serve", "talk", "engine", "replay", "session", "doctor", "version"]
+        return ["serve", "talk", "key", "engine", "replay", "session", "doctor", "version"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         lazy = {"engine": _engine, "replay": _replay, "session": _session, "doctor": _doctor}.get(cmd_name)
@@ -83,6 +83,26 @@ def talk(
     raise typer.Exit(
         run(TalkOptions(server, api_key, model, instructions, tuple(image or ()), tuple(video or ())))
     )
+
+
+@app.command("key")
+def make_key(name: Annotated[str, typer.Argument(help="Whose key it is: the name of a tenant.")]) -> None:
+    """Make an API key. It is shown this once; the service is given its hash.
+
+    The first line of the output is the key, the second the value for --auth-api-keys.
+    """
+    from pydantic import ValidationError
+
+    from orchestrator.api.credentials import key_hash, new_key
+    from orchestrator.auth_settings import TENANT_NAME
+
+    try:
+        TENANT_NAME.validate_python(name)
+    except ValidationError:
+        _fail("a name has at most 64 letters, digits, dots, underscores and dashes", Exit.USAGE)
+    key = new_key()
+    typer.echo(f"{key}\n{name}={key_hash(key)}")
+    typer.echo("vigil: keep the first line, it is not shown again; the second is for the service", err=True)
 
 
 @app.command("version")

@@ -29,6 +29,13 @@ def serve(settings: Settings) -> Exit:
     :raises SetupError: it can't start
     """
     _log(settings.log_level)
+    if not settings.auth.usable:
+        raise SetupError(
+            "callers need a key, and none is set: make one with `vigil key NAME`, "
+            "or serve this machine alone with --no-auth-required",
+            "no_api_keys",
+            Exit.USAGE,
+        )
     settings = settings.model_copy(update={"data": _folder(settings.data)})
     listener = _listen(settings.host, settings.port)
     engine = prepare_engine(settings, _tell)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
-import re
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -15,10 +12,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode
 
+from orchestrator.api.origins import is_loopback
 from orchestrator.api.public_facts import checked_kinds
 from orchestrator.wire.errors import InvalidRequest
-
-_KEY_HASH = re.compile(r"^sha256:[0-9a-f]{64}$")
 
 
 class Group(BaseModel):
@@ -265,52 +261,6 @@ class Webhook(Group):
         if self.url and self.secret is None:
             raise ValueError("a webhook needs a secret, so that its receiver can tell who sends")
         return self
-
-
-class Auth(Group):
-    """Who may use the service. Without keys only this machine may."""
-
-    api_keys: Annotated[dict[str, str], NoDecode] = Field(
-        default_factory=dict,
-        description="NAME=sha256:HEX of each key; the name is the tenant (printf %s KEY | sha256sum)",
-    )
-
-    @field_validator("api_keys", mode="before")
-    @classmethod
-    def _pairs(cls, value: Any) -> Any:
-        pairs = comma_list(value)
-        if not isinstance(pairs, tuple | list):
-            return pairs
-        for pair in pairs:
-            if not isinstance(pair, str) or "=" not in pair:
-                raise ValueError("each key is NAME=sha256:HEX")
-        return dict(pair.split("=", 1) for pair in pairs)
-
-    @field_validator("api_keys")
-    @classmethod
-    def _hashed(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, key in value.items():
-            if not _KEY_HASH.match(key):
-                raise ValueError(
-                    f"key {name!r} is no hash: write sha256: and 64 hex digits, never the key itself"
-                )
-        if len(set(value.values())) != len(value):
-            raise ValueError("two names share one key")
-        return value
-
-    def tenant_of(self, key: str) -> str | None:
-        """Whose key this is, or ``None``."""
-        hashed = "sha256:" + hashlib.sha256(key.encode()).hexdigest()
-        return next((name for name, known in self.api_keys.items() if known == hashed), None)
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def comma_list(value: Any) -> Any:

@@ -34,8 +34,9 @@ from pydantic_settings import (
 )
 from pydantic_settings.exceptions import SettingsError as SourceError
 
+from orchestrator.api.origins import is_loopback
+from orchestrator.auth_settings import Auth
 from orchestrator.setting_groups import (
-    Auth,
     Decision,
     Delegation,
     Group,
@@ -48,7 +49,6 @@ from orchestrator.setting_groups import (
     Summarizer,
     Timeouts,
     Webhook,
-    is_loopback,
     json_list,
 )
 
@@ -103,7 +103,7 @@ class Settings(BaseSettings):
     )
     summarizer: Summarizer = Summarizer()  # type: ignore[call-arg]
     webhook: Webhook = Webhook()  # type: ignore[call-arg]
-    auth: Auth = Auth()
+    auth: Auth = Auth()  # type: ignore[call-arg]
 
     @field_validator("solvers", mode="before")
     @classmethod
@@ -120,9 +120,9 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _open_only_at_home(self) -> Self:
-        if not self.auth.api_keys and not is_loopback(self.host):
+        if not self.auth.required and not is_loopback(self.host):
             raise ValueError(
-                f"host {self.host} can be reached from other machines, but no API keys are set: "
+                f"host {self.host} can be reached from other machines, but auth.required is off: "
                 "anyone could read and fill the sessions. Set auth.api_keys, or listen on 127.0.0.1"
             )
         return self

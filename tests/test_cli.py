@@ -46,7 +46,7 @@ def test_version() -> None:
 
 def test_help_names_every_command() -> None:
     result = vigil("--help")
-    for name in ("serve", "engine", "replay", "session", "doctor", "version"):
+    for name in ("serve", "key", "engine", "replay", "session", "doctor", "version"):
         assert name in result.stdout
 
 
@@ -80,7 +80,7 @@ def test_flags_reach_the_settings(served: list[Settings], tmp_path: Path) -> Non
     assert settings.decision.gate is False
     assert settings.decision.threshold == 0.4
     assert settings.images.allow_hosts == ("a.example", "b.example")
-    assert settings.auth.api_keys == {"home": key}
+    assert settings.auth.api_keys["home"].hash == key
 
 
 def test_flags_that_are_not_given_leave_nothing() -> None:
@@ -97,7 +97,7 @@ def test_flags_that_are_not_given_leave_nothing() -> None:
         (["--nonsense"], "No such option"),
         (["--port", "many"], "valid integer"),
         (["--limits-sessions", "0"], "limits.sessions"),
-        (["--host", "0.0.0.0"], "no API keys"),
+        (["--host", "0.0.0.0", "--no-auth-required"], "auth.required is off"),
         (["--config", "/nowhere/vigil.toml"], "can't read"),
     ],
 )
@@ -119,6 +119,7 @@ def serve_here(*arguments: str, data: Path) -> Any:
         str(data),
         "--port",
         "0",
+        "--no-auth-required",
         *arguments,
     ]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -152,10 +153,30 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "orchestrator.cli", "serve", "--data", str(tmp_path), "--port", port]
+        command = [sys.executable, "-m", "orchestrator.cli", "serve", "--no-auth-required"]
+        command += ["--data", str(tmp_path), "--port", port]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == Exit.USAGE
     assert f"127.0.0.1:{port}" in done.stderr
+
+
+def test_without_keys_nothing_is_served_unless_that_is_asked_for(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "orchestrator.cli", "serve", "--data", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == Exit.USAGE
+    assert "vigil key NAME" in done.stderr
+    assert "--no-auth-required" in done.stderr
+
+
+def test_a_made_key_opens_what_its_hash_is_given_to(served: list[Settings]) -> None:
+    made = vigil("key", "ann")
+    key, line = made.stdout.splitlines()
+    assert key not in line
+    assert vigil("serve", "--auth-api-keys", line).exit_code == 0
+    credentials = served[0].auth.credentials()
+    assert credentials is not None
+    assert credentials.tenant_of(key) == "ann"
+    assert vigil("key", "ann bell").exit_code == Exit.USAGE
 
 
 def test_the_service_imports_no_evals() -> None:

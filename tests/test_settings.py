@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from orchestrator.setting_groups import is_loopback
+from orchestrator.api.origins import is_loopback
 from orchestrator.settings import (
     Settings,
     SettingsError,
@@ -165,20 +166,24 @@ class TestSolvers:
             load_settings()
 
 
+def whose(settings: Settings, key: str) -> str:
+    credentials = settings.auth.credentials()
+    assert credentials is not None
+    return credentials.tenant_of(key)
+
+
 class TestKeys:
     @pytest.mark.parametrize("written", [f"home={HASH}", f'{{"home": "{HASH}"}}'])
     def test_in_the_environment(self, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
         monkeypatch.setenv("VIGIL_AUTH__API_KEYS", written)
-        auth = load_settings().auth
-        assert auth.tenant_of("secret") == "home"
-        assert auth.tenant_of("guess") is None
+        assert whose(load_settings(), "secret") == "home"
 
     def test_in_the_file(self, tmp_path: Path) -> None:
         config = write(tmp_path / "vigil.toml", f"[auth.api_keys]\nhome = '{HASH}'")
-        assert load_settings(config=config).auth.tenant_of("secret") == "home"
+        assert whose(load_settings(config=config), "secret") == "home"
 
     def test_as_a_flag(self) -> None:
-        assert load_settings({"auth": {"api_keys": [f"home={HASH}"]}}).auth.tenant_of("secret") == "home"
+        assert whose(load_settings({"auth": {"api_keys": [f"home={HASH}"]}}), "secret") == "home"
 
     def test_a_key_in_the_clear_is_refused_and_not_repeated(self) -> None:
         with pytest.raises(SettingsError, match="never the key itself") as refused:
@@ -189,11 +194,46 @@ class TestKeys:
         with pytest.raises(SettingsError, match="share one key"):
             load_settings({"auth": {"api_keys": {"a": HASH, "b": HASH}}})
 
+    def test_a_key_of_another_tenant_than_its_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("VIGIL_AUTH__API_KEYS", f'{{"old": {{"hash": "{HASH}", "tenant": "home"}}}}')
+        assert whose(load_settings(), "secret") == "home"
+
+
+NO_PEM = "-----BEGIN PUBLIC KEY-----\nnonsense\n-----END PUBLIC KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("auth", "words"),
+    [
+        ({"required": False, "api_keys": {"a": HASH}}, "nobody would be asked"),
+        ({"required": False, "origins": "*"}, "any page"),
+        ({"origins": "app.example"}, "no origin"),
+        ({"origins": "https://app.example/page"}, "no origin"),
+        ({"api_keys": {"a b": HASH}}, "other characters"),
+        ({"jwt": {"key": "k" * 32}}, "issuer and an audience"),
+        ({"jwt": {"key": "short", "issuer": "i", "audience": "a"}}, "32 characters"),
+        ({"jwt": {"key": NO_PEM, "algorithm": "RS256", "issuer": "i", "audience": "a"}}, "no public key"),
+        ({"jwt": {"key": "k" * 32, "algorithm": "none"}}, "jwt.algorithm"),
+        ({"quota": {"sessions": 0}}, "quota.sessions"),
+        ({"tenant_quotas": '{"a": {"session": 1}}'}, "session"),
+    ],
+)
+def test_an_unsafe_or_wrong_auth_is_refused(auth: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        load_settings({"auth": auth})
+
+
+def test_a_tenants_quota_adds_to_everyones() -> None:
+    auth = {"quota": {"sessions": 9}, "tenant_quotas": '{"big": {"ticks_per_minute": 7}}'}
+    quotas = load_settings({"auth": auth}).auth.quotas()
+    assert (quotas.of("big").sessions, quotas.of("big").ticks_per_minute) == (9, 7)
+    assert (quotas.of("other").sessions, quotas.of("other").ticks_per_minute) == (9, None)
+
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com"])
 def test_without_keys_only_this_machine_is_served(host: str) -> None:
-    with pytest.raises(SettingsError, match="no API keys"):
-        load_settings({"host": host})
+    with pytest.raises(SettingsError, match=r"auth\.required is off"):
+        load_settings({"host": host, "auth": {"required": False}})
     assert load_settings({"host": host, "auth": {"api_keys": {"a": HASH}}}).host == host
 
 

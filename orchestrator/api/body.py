@@ -36,11 +36,15 @@ class BodyBudget:
 
 
 class HeldBody:
-    """A request body and its share of the budget; ``release`` when its request is over."""
+    """A request body and its share of the budget; ``release`` when its request is over.
 
-    def __init__(self, budget: BodyBudget) -> None:
+    :param charge: told of the bytes as they arrive; refuses them by raising
+    """
+
+    def __init__(self, budget: BodyBudget, charge: Callable[[int], None]) -> None:
         self.raw = b""
         self._budget = budget
+        self._charge = charge
         self._size = 0
 
     async def read(self, request: Request, limit: int, timeout_s: float) -> bytes:
@@ -58,6 +62,7 @@ class HeldBody:
         self._size = 0
 
     def _grow(self, size: int) -> None:
+        self._charge(size)
         self._budget.take(size)
         self._size += size
 

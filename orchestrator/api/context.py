@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
-from fastapi import Request
+from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from orchestrator.api.access import Access, Caller
 from orchestrator.api.body import BodyBudget
 from orchestrator.api.idempotency import Idempotency
 from orchestrator.api.images import FetchImage
@@ -18,7 +19,6 @@ from orchestrator.api.ticks import TickStarts
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.registry import Registry
 from orchestrator.runtime.vocabulary import Capabilities, Clock, Ids, SessionConfig
-from orchestrator.wire.errors import Unauthenticated
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class ApiContext:
     :param defaults: configuration of a session that asks for nothing else
     :param capabilities: what sessions offer
     :param personas: known persona names; ``languages``: known languages
-    :param tenant_of: whose API key this is, or ``None``; absent where no keys are configured
+    :param access: who is let in
     :param memory_of: the memory of a session by its id
     """
 
@@ -171,7 +171,7 @@ class ApiContext:
     metrics: Metrics
     text_engine: TextEngine
     fetch_image: FetchImage | None
-    tenant_of: Callable[[str], str | None] | None
+    access: Access
     engine_state: Callable[[], EngineState]
     memory_of: Callable[[str], MemoryView]
     sessions: SessionRecords
@@ -179,29 +179,15 @@ class ApiContext:
     sockets: OpenSockets
 
 
-LOCAL_TENANT = "local"
-
-
-def context_of(request: Request) -> ApiContext:
-    context: ApiContext = request.app.state.vigil
+def context_of(connection: HTTPConnection) -> ApiContext:
+    context: ApiContext = connection.app.state.vigil
     return context
 
 
-def tenant_of(request: Request) -> str:
-    """The tenant whose key the request carries; everyone is ``local`` where no keys are configured."""
-    return tenant_of_key(context_of(request), bearer_key(request))
+async def caller_of(connection: HTTPConnection) -> Caller:
+    """Who makes this request; refused if nobody that may."""
+    return context_of(connection).access.admit(connection)
 
 
-def bearer_key(connection: HTTPConnection) -> str:
-    """The key of the Authorization header; empty without one."""
-    scheme, _, key = connection.headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
-
-
-def tenant_of_key(context: ApiContext, key: str) -> str:
-    if context.tenant_of is None:
-        return LOCAL_TENANT
-    tenant = context.tenant_of(key) if key else None
-    if tenant is None:
-        raise Unauthenticated("send a valid API key as Authorization: Bearer KEY")
-    return tenant
+async def tenant_of(caller: Annotated[Caller, Depends(caller_of)]) -> str:
+    return caller.tenant

@@ -14,8 +14,8 @@ from typing import Any
 
 from fastapi import APIRouter, WebSocket
 
-from orchestrator.api.context import ApiContext, bearer_key, tenant_of_key
-from orchestrator.api.errors import error_response
+from orchestrator.api.access import Caller, deny
+from orchestrator.api.context import ApiContext
 from orchestrator.api.peer import Gone, Peer
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.attachment import Attachment
@@ -39,8 +39,6 @@ NORMAL, POLICY, INTERNAL, TRY_LATER = 1000, 1008, 1011, 1013
 """Close codes."""
 
 SUBPROTOCOL = "realtime"
-KEY_SUBPROTOCOL = "openai-insecure-api-key."
-"""Browsers can't set headers: the key rides the list of subprotocols."""
 BETA_SUBPROTOCOL = "openai-beta.realtime-v1"
 
 _DUPLEX = frozenset({"1", "true", "on"})
@@ -55,9 +53,9 @@ _log = logging.getLogger(__name__)
 async def realtime(socket: WebSocket) -> None:
     context: ApiContext = socket.app.state.vigil
     try:
-        tenant = admitted(socket)
+        caller = context.access.admit(socket)
     except VigilError as refused:
-        await socket.send_denial_response(error_response(refused))
+        await deny(socket, refused)
         return
     offered: list[str] = socket.scope.get("subprotocols", [])
     await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
@@ -65,20 +63,12 @@ async def realtime(socket: WebSocket) -> None:
     peer = Peer(socket, dialect, context.ids, context.realtime.write_s)
     with context.sockets:
         try:
-            await _Call(context, peer, tenant, Wish.of(socket)).run()
+            await _Call(context, peer, caller, Wish.of(socket)).run()
         except Gone:
             pass
         except Exception:
             _log.exception("a realtime socket failed")
             await peer.close(INTERNAL, "internal_error")
-
-
-def admitted(socket: WebSocket) -> str:
-    """The tenant that may open or join sessions over this socket. Raises ``VigilError`` to refuse it."""
-    context: ApiContext = socket.app.state.vigil
-    offered: list[str] = socket.scope.get("subprotocols", [])
-    in_list = (p.removeprefix(KEY_SUBPROTOCOL) for p in offered if p.startswith(KEY_SUBPROTOCOL))
-    return tenant_of_key(context, bearer_key(socket) or next(in_list, ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +112,10 @@ class Wish:
 class _Call:
     """One connection, from its first message to its close."""
 
-    def __init__(self, context: ApiContext, peer: Peer, tenant: str, wish: Wish) -> None:
+    def __init__(self, context: ApiContext, peer: Peer, caller: Caller, wish: Wish) -> None:
         self._context = context
         self._peer = peer
-        self._tenant = tenant
+        self._caller = caller
         self._wish = wish
 
     async def run(self) -> None:
@@ -174,11 +164,13 @@ class _Call:
         limit = self._context.realtime.first_message_s
         try:
             async with asyncio.timeout(limit):
-                value = decode_frame(await self._peer.receive())
+                frame = await self._peer.receive()
         except TimeoutError:
             raise InvalidRequest(
                 f"no message came within {limit:g} s; begin with session.update", code="config_timeout"
             ) from None
+        self._caller.sends(len(frame.encode()))
+        value = decode_frame(frame)
         if not isinstance(value, dict):
             raise InvalidRequest("an event is a JSON object", code="bad_event")
         return value
@@ -193,7 +185,7 @@ class _Call:
                     code="model_not_found",
                     param="model",
                 )
-            session = await context.registry.resolve(self._tenant, None, config)
+            session = await context.registry.resolve(self._caller.tenant, None, config)
             if not session.is_open:
                 raise EngineUnavailable(
                     "the server is shutting down", code="shutting_down", retry_after_s=5.0
@@ -216,7 +208,7 @@ class _Call:
                 code="invalid_session_resume",
                 event_id=command.event_id,
             )
-        session = self._context.registry.owned(self._tenant, wanted)
+        session = self._context.registry.owned(self._caller.tenant, wanted)
         try:
             if session is None:
                 raise Conflict("there is no such session any more", code="session_resume_expired")
@@ -269,7 +261,7 @@ class _Call:
             try:
                 async with asyncio.timeout(session.config.idle_timeout_s or None):
                     frame = await self._peer.receive()
-                command = command_of(decode_frame(frame))
+                command = self._caller.command(frame)
             except TimeoutError:
                 return "idle_timeout"
             except VigilError as wrong:

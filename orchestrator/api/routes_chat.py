@@ -11,10 +11,11 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from orchestrator.api import sse
+from orchestrator.api.access import Caller
 from orchestrator.api.body import HeldBody, parse_object
 from orchestrator.api.chat import Answer, Chat
 from orchestrator.api.chat_request import ChatRequest, RequestBounds, parse_chat
-from orchestrator.api.context import ApiContext, context_of, tenant_of
+from orchestrator.api.context import ApiContext, caller_of, context_of
 from orchestrator.api.idempotency import input_of
 from orchestrator.api.schemas import ANSWER, CHAT, ERRORS
 from orchestrator.api.text_request import text_request
@@ -24,20 +25,23 @@ router = APIRouter()
 
 
 @router.post("/v1/chat/completions", openapi_extra=CHAT, responses={**ANSWER, **ERRORS})
-async def chat_completions(request: Request, tenant: Annotated[str, Depends(tenant_of)]) -> Response:
+async def chat_completions(request: Request, caller: Annotated[Caller, Depends(caller_of)]) -> Response:
     """Frames and a query for a session, answered by one decision; or plain text for the engine.
 
     The newest user message is the input: its images are frames, its text is a query. Name the session with
     `x-session-id`; without a name one is minted and returned. Text without image and name goes to the engine.
     """
     context = context_of(request)
-    held = HeldBody(context.bodies)
+    held = HeldBody(context.bodies, caller.sends)
     raw = await held.read(request, context.limits.body_bytes, context.limits.body_s)
     try:
         wanted = _parse(context, request, raw)
-        plain = wanted.alias is None and not wanted.frames
-        answer = _plain(context, tenant, wanted) if plain else _decided(request, context, tenant, wanted, raw)
-        response = await answer
+        if wanted.alias is None and not wanted.frames:
+            caller.asks_engine()
+            response = await _plain(context, caller.tenant, wanted)
+        else:
+            caller.decides()
+            response = await _decided(request, context, caller.tenant, wanted, raw)
     except BaseException:
         held.release()
         raise

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
+from orchestrator.api.access import Caller
 from orchestrator.api.body import HeldBody, parse_object
 from orchestrator.api.chat_request import asks_anew, checked_alias, persona_key, session_alias
-from orchestrator.api.context import context_of, tenant_of
+from orchestrator.api.context import caller_of, context_of
 from orchestrator.api.errors import openai_error
 from orchestrator.api.personas import choose_persona
 from orchestrator.api.routes_chat import chat_of
@@ -18,12 +19,12 @@ from orchestrator.wire.errors import InvalidRequest, TooLarge
 
 router = APIRouter(responses=ERRORS)
 
-Tenant = Annotated[str, Depends(tenant_of)]
+By = Annotated[Caller, Depends(caller_of)]
 
 
-async def _body(request: Request, *, empty_ok: bool = False) -> dict[str, Any]:
+async def _body(request: Request, caller: Caller, *, empty_ok: bool = False) -> dict[str, Any]:
     context = context_of(request)
-    held = HeldBody(context.bodies)
+    held = HeldBody(context.bodies, caller.sends)
     raw = await held.read(request, context.limits.body_bytes, context.limits.body_s)
     held.release()
     return parse_object(raw, empty_ok=empty_ok)
@@ -31,18 +32,18 @@ async def _body(request: Request, *, empty_ok: bool = False) -> dict[str, Any]:
 
 @router.post("/reset", openapi_extra=RESET, include_in_schema=False)
 @router.post("/v1/streaming/reset", openapi_extra=RESET)
-async def reset(request: Request, tenant: Tenant) -> dict[str, Any]:
+async def reset(request: Request, caller: By) -> dict[str, Any]:
     """End a session; its id is free at once. `removed` says whether there was one."""
-    alias = session_alias(request.headers, await _body(request, empty_ok=True))
-    removed = alias is not None and await context_of(request).registry.reset(tenant, alias)
+    alias = session_alias(request.headers, await _body(request, caller, empty_ok=True))
+    removed = alias is not None and await context_of(request).registry.reset(caller.tenant, alias)
     return {"status": "reset", "ok": True, "session_id": alias, "removed": removed}
 
 
 @router.post("/v1/streaming/persona", openapi_extra=PERSONA)
-async def persona(request: Request, tenant: Tenant) -> JSONResponse:
+async def persona(request: Request, caller: By) -> JSONResponse:
     """Set the persona of a session; it takes effect at the next early window handover."""
     context, chat = context_of(request), chat_of(request)
-    body = await _body(request)
+    body = await _body(request, caller)
     alias = session_alias(request.headers, body)
     key = persona_key(request.headers, body)
     if key is None:
@@ -56,7 +57,7 @@ async def persona(request: Request, tenant: Tenant) -> JSONResponse:
         raise InvalidRequest(
             "name the session with x-session-id or session_id", code="session_id_required", param="session_id"
         )
-    session = await chat.open(tenant, alias, choice)
+    session = await chat.open(caller.tenant, alias, choice)
     await chat.set_persona(session, choice)
     return JSONResponse({"status": "ok", "ok": True, "persona": choice.persona, "session_id": alias})
 
@@ -79,11 +80,11 @@ async def attach_token(request: Request, session_id: str, tenant: Tenant) -> dic
 
 
 @router.put("/v1/sessions/{session_id}/query", openapi_extra=QUERY)
-async def set_query(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+async def set_query(request: Request, session_id: str, caller: By) -> dict[str, Any]:
     """Set or replace the standing query. The same text again changes nothing, unless `x-query-new: 1`."""
     context, chat = context_of(request), chat_of(request)
     alias = checked_alias(session_id, "session_id")
-    text = (await _body(request)).get("text")
+    text = (await _body(request, caller)).get("text")
     if not isinstance(text, str) or not (text := text.replace("\x00", "").strip()):
         raise InvalidRequest('send the query as {"text": "..."}', param="text")
     if len(text) > context.limits.query_chars:
@@ -92,17 +93,19 @@ async def set_query(request: Request, session_id: str, tenant: Tenant) -> dict[s
             code="query_too_long",
             param="text",
         )
-    session = context.registry.owned(tenant, alias)
+    caller.decides()
+    session = context.registry.owned(caller.tenant, alias)
     if session is None:
-        session = await chat.open(tenant, alias, choose_persona(None, context.personas, context.languages))
+        choice = choose_persona(None, context.personas, context.languages)
+        session = await chat.open(caller.tenant, alias, choice)
     await chat.ask(session, text, new=asks_anew(request.headers))
     return {"status": "ok", "session_id": alias, "query": text}
 
 
 @router.delete("/v1/sessions/{session_id}/query")
-async def clear_query(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+async def clear_query(request: Request, session_id: str, caller: By) -> dict[str, Any]:
     """Clear the standing query."""
     chat = chat_of(request)
     alias = checked_alias(session_id, "session_id")
-    await chat.clear(chat.existing(tenant, alias))
+    await chat.clear(chat.existing(caller.tenant, alias))
     return {"status": "ok", "session_id": alias, "query": None}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api import (
@@ -52,6 +53,15 @@ def make_api(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI:
     ):
         app.include_router(routes.router)
     app.add_middleware(CountRequests, metrics=context.metrics)
+    if context.access.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=context.access.origins,
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["x-session-id", "retry-after"],
+            max_age=600,
+        )
     return app
 
 

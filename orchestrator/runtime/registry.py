@@ -35,16 +35,22 @@ BuildParts = Callable[[SessionSpec], Awaitable[SessionParts]]
 Key = tuple[str, str]
 
 
+def _any_number(_tenant: str) -> int | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class RegistryLimits:
     """Times in seconds.
 
+    :param sessions_of: sessions that one tenant may have; ``None``: no limit of its own
     :param idle_ttl_s: without activity until a session expires; ``None``: never
     :param disconnect_grace_s: without its socket until a session expires
     :param retry_after_s: hint given with ``resource_exhausted``
     """
 
     max_sessions: int = 64
+    sessions_of: Callable[[str], int | None] = _any_number
     idle_ttl_s: float | None = 300.0
     disconnect_grace_s: float = 30.0
     reaper_interval_s: float = 5.0
@@ -95,8 +101,8 @@ class Registry:
         """The session behind a tenant's alias, opened if there is none. ``None`` mints a fresh one.
 
         Concurrent calls for one alias open once. ``config`` matters only to the call that opens.
-        Raises ``ResourceExhausted`` at ``max_sessions``, ``EngineUnavailable`` while shutting down, or
-        what the backend raised.
+        Raises ``ResourceExhausted`` at ``max_sessions`` or at the tenant's own quota
+        (``session_quota_exceeded``), ``EngineUnavailable`` while shutting down, or what the backend raised.
         """
         session_id = self._ids("duplex-")
         key = (tenant, alias or session_id)
@@ -179,10 +185,19 @@ class Registry:
             self._unbind(former)
         # A session that is leaving under the same alias hands its place on.
         leaving = self._leaving.get(key)
-        handed_on = leaving is not None and len(self._slots) >= self._limits.max_sessions
-        if len(self._slots) - handed_on >= self._limits.max_sessions:
+        most, quota = self._limits.max_sessions, self._limits.sessions_of(spec.tenant)
+        own = sum(slot.spec.tenant == spec.tenant for slot in self._slots.values())
+        full = len(self._slots) >= most or (quota is not None and own >= quota)
+        handed_on = leaving is not None and full
+        if len(self._slots) - handed_on >= most:
             raise ResourceExhausted(
-                f"all {self._limits.max_sessions} sessions are taken; close one or try again later",
+                f"all {most} sessions are taken; close one or try again later",
+                retry_after_s=self._limits.retry_after_s,
+            )
+        if quota is not None and own - handed_on >= quota:
+            raise ResourceExhausted(
+                f"all {quota} sessions of this key are open; close one or try again later",
+                code="session_quota_exceeded",
                 retry_after_s=self._limits.retry_after_s,
             )
         slot = _Slot(spec)

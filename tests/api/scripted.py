@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -14,6 +14,7 @@ from orchestrator.api.context import ApiContext, ApiLimits, EngineState, MemoryV
 from orchestrator.api.idempotency import Idempotency
 from orchestrator.api.metrics import Metrics
 from orchestrator.api.peer import OpenSockets
+from orchestrator.api.quota import Quota, Quotas
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
 from orchestrator.runtime.actor import SessionParts
@@ -35,6 +36,7 @@ from orchestrator.session.backend import (
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import NotFound
+from tests.api.doors import make_access
 from tests.fakes.backend import ListLog, ScriptedBackend, tick_done
 
 CAPABILITIES = Capabilities(chunk_period_ms=1000, optional_input_modalities=("video",))
@@ -165,6 +167,8 @@ class Server:
         limits: ApiLimits = LIMITS,
         max_sessions: int = 8,
         tenants: Mapping[str, str] | None = None,
+        quota: Quota | None = None,
+        origins: Sequence[str] = (),
         fetch: Any = None,
     ) -> None:
         self.backends: dict[str, AnsweringBackend] = {}
@@ -174,8 +178,12 @@ class Server:
         self.ticks = TickStarts()
         self.metrics = Metrics()
         clock = SystemClock()
+        quotas = Quotas(quota or Quota())
         self.registry = Registry(
-            self._build, clock, system_ids, limits=RegistryLimits(max_sessions=max_sessions)
+            self._build,
+            clock,
+            system_ids,
+            limits=RegistryLimits(max_sessions=max_sessions, sessions_of=quotas.sessions_of),
         )
         self.context = ApiContext(
             version="0",
@@ -199,7 +207,7 @@ class Server:
             metrics=self.metrics,
             text_engine=self.texts,
             fetch_image=fetch,
-            tenant_of=dict(tenants).get if tenants is not None else None,
+            access=make_access(tenants, quotas, origins),
             engine_state=lambda: self.engine,
             memory_of=self._memory,
             sessions=NoRecords(),
@@ -208,7 +216,7 @@ class Server:
         )
         self.app = make_api(self.context)
         self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(self.app, raise_app_exceptions=False), base_url="http://vigil"
+            transport=httpx.ASGITransport(self.app, raise_app_exceptions=False), base_url="http://127.0.0.1"
         )
 
     async def __aenter__(self) -> Server:

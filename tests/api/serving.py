@@ -25,7 +25,12 @@ class Served:
     """``async with Served(engine, folder) as served``: ``served.client`` speaks to it."""
 
     def __init__(self, engine: FakeEngine, data: Path, **settings: Any) -> None:
-        defaults: dict[str, Any] = {"engine": engine.url, "data": data, "port": 0}
+        defaults: dict[str, Any] = {
+            "engine": engine.url,
+            "data": data,
+            "port": 0,
+            "auth": {"required": False},
+        }
         self.settings = Settings(**{**defaults, **settings})
         self.told: list[str] = []
         self.core: Core

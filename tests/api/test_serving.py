@@ -155,7 +155,7 @@ async def test_plain_text_passes_through(tmp_path: Path) -> None:
 async def command(*flags: str) -> AsyncIterator[tuple[Process, httpx.AsyncClient]]:
     """``vigil serve`` as a process of its own, ready to answer."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "orchestrator.cli", "serve", "--port", "0", *flags),
+        *(sys.executable, "-m", "orchestrator.cli", "serve", "--port", "0", "--no-auth-required", *flags),
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None

@@ -29,7 +29,17 @@ START_S = 120.0
 @contextmanager
 def serving(engine: RealEngine, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], httpx.Client]]:
     log = folder / "serve.log"
-    command = [sys.executable, "-m", "orchestrator.cli", "serve", "--engine", engine.url, "--family", "joyvl"]
+    command = [
+        sys.executable,
+        "-m",
+        "orchestrator.cli",
+        "serve",
+        "--no-auth-required",
+        "--engine",
+        engine.url,
+        "--family",
+        "joyvl",
+    ]
     command += ["--port", "0", "--data", str(folder / "data"), "--decision-seed", "5"]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)

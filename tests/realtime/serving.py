@@ -16,6 +16,7 @@ from orchestrator.api.context import ApiContext, EngineState, MemoryView, Realti
 from orchestrator.api.idempotency import Idempotency
 from orchestrator.api.metrics import Metrics
 from orchestrator.api.peer import OpenSockets
+from orchestrator.api.quota import Quotas
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
 from orchestrator.runtime.actor import SessionParts
@@ -26,6 +27,7 @@ from orchestrator.session.backend import Capabilities, SessionConfig
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import VigilError
+from tests.api.doors import make_access
 from tests.api.scripted import LIMITS, NoRecords, Texts
 from tests.fakes.backend import ListLog, ScriptedBackend
 
@@ -55,6 +57,8 @@ class Scripted:
         prepare: Callable[[ScriptedBackend], None] = lambda _: None,
         check: Callable[[SessionConfig], VigilError | None] = lambda _: None,
         tenants: dict[str, str] | None = None,
+        quotas: Quotas | None = None,
+        origins: tuple[str, ...] = (),
     ) -> None:
         self.backends: list[ScriptedBackend] = []
         self.logs: list[ListLog] = []
@@ -85,7 +89,7 @@ class Scripted:
             metrics=Metrics(),
             text_engine=Texts(),
             fetch_image=None,
-            tenant_of=tenants.get if tenants is not None else None,
+            access=make_access(tenants, quotas, origins),
             engine_state=lambda: EngineState(True, "ready", "answered lately"),
             memory_of=lambda _: MemoryView(),
             sessions=NoRecords(),
