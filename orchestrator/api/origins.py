@@ -32,7 +32,7 @@ def is_origin(text: str) -> bool:
     return (
         text == text.lower()
         and scheme.isascii()
-        and scheme.isalpha()
+        and scheme.replace("-", "").isalpha()
         and bool(slashes)
         and not set(rest) & set("/?#@* ")
         and _address(text) is not None

@@ -63,13 +63,13 @@ async def persona(request: Request, caller: By) -> JSONResponse:
 
 
 @router.post("/v1/sessions/{session_id}/attach-token")
-async def attach_token(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+async def attach_token(request: Request, session_id: str, caller: By) -> dict[str, Any]:
     """A secret with which one WebSocket joins the session; shown once, good once.
 
     The socket's first message is `session.resume` with the `session_id`, the `attach_token` as `resume_token`
     and `last_received_server_event_seq`. Whoever is attached is displaced.
     """
-    session = chat_of(request).existing(tenant, checked_alias(session_id, "session_id"))
+    session = chat_of(request).existing(caller.tenant, checked_alias(session_id, "session_id"))
     invitation = session.invite()
     return {
         "object": "session.attach_token",

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 
+from orchestrator.api.access import Caller
 from orchestrator.api.body import HeldBody, parse_object
 from orchestrator.api.chat_request import checked_alias
-from orchestrator.api.context import context_of, tenant_of
+from orchestrator.api.context import caller_of, context_of, tenant_of
 from orchestrator.api.personas import choose_persona
 from orchestrator.api.routes_chat import chat_of
 from orchestrator.api.schemas import ERRORS, SOURCE
@@ -20,11 +21,13 @@ Tenant = Annotated[str, Depends(tenant_of)]
 
 
 @router.post("/v1/sessions/{session_id}/sources", openapi_extra=SOURCE, status_code=201)
-async def add_source(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+async def add_source(
+    request: Request, session_id: str, caller: Annotated[Caller, Depends(caller_of)]
+) -> dict[str, Any]:
     """Have a file or a stream shown to the session, which begins with it if there is none of that name."""
     context, chat = context_of(request), chat_of(request)
     alias = checked_alias(session_id, "session_id")
-    held = HeldBody(context.bodies)
+    held = HeldBody(context.bodies, caller.sends)
     try:
         raw = await held.read(request, context.limits.body_bytes, context.limits.body_s)
     finally:
@@ -32,9 +35,11 @@ async def add_source(request: Request, session_id: str, tenant: Tenant) -> dict[
     source = parse_object(raw).get("source")
     if not isinstance(source, str) or not source.strip():
         raise InvalidRequest('name the source as {"source": "rtsp://..."}', param="source")
-    session = context.registry.owned(tenant, alias)
+    caller.decides()
+    session = context.registry.owned(caller.tenant, alias)
     if session is None:
-        session = await chat.open(tenant, alias, choose_persona(None, context.personas, context.languages))
+        choice = choose_persona(None, context.personas, context.languages)
+        session = await chat.open(caller.tenant, alias, choice)
     return await context.sources.add(session, source.strip())
 
 
