@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from orchestrator.api.chat_request import checked_alias
 from orchestrator.api.context import FactTail, context_of, tenant_of
 from orchestrator.api.public_facts import checked_kinds, public_fact, selects
-from orchestrator.api.schemas import ERRORS, EVENTS
+from orchestrator.api.schemas import ERRORS, EVENTS, SessionId
 from orchestrator.api.sse import KEEP_ALIVE_S, SSE_HEADERS
 from orchestrator.wire.errors import InvalidRequest, ResourceExhausted, VigilError
 
@@ -62,7 +62,7 @@ class EventStream(StreamingResponse):
 @router.get("/v1/sessions/{session_id}/events", response_class=StreamingResponse, responses=EVENTS)
 async def events(
     request: Request,
-    session_id: str,
+    session_id: SessionId,
     tenant: Annotated[str, Depends(tenant_of)],
     after: Annotated[int | None, Query(ge=0)] = None,
     kinds: str = "",

@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from orchestrator.api.chat_request import checked_alias
 from orchestrator.api.context import SessionRecords, context_of, tenant_of
-from orchestrator.api.schemas import ERRORS, EXPORT
+from orchestrator.api.schemas import ERRORS, EXPORT, SessionId
 
 router = APIRouter(responses=ERRORS)
 
@@ -33,7 +33,7 @@ async def sessions(
 
 
 @router.get("/v1/sessions/{session_id}")
-async def session(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+async def session(request: Request, session_id: SessionId, tenant: Tenant) -> dict[str, Any]:
     """State, configuration, counts, reuse, the last tick, and why it was silent how often.
 
     `session_id` is the server's id or the caller's own name of a session that is not over.
@@ -42,19 +42,19 @@ async def session(request: Request, session_id: str, tenant: Tenant) -> dict[str
 
 
 @router.get("/v1/sessions/{session_id}/memory")
-async def memory(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+async def memory(request: Request, session_id: SessionId, tenant: Tenant) -> dict[str, Any]:
     """What is remembered: every tier as text, with times (ms of media time) and token counts."""
     return dict(await _records(request).memory(tenant, checked_alias(session_id, "session_id")))
 
 
 @router.get("/v1/sessions/{session_id}/plan")
-async def plan(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+async def plan(request: Request, session_id: SessionId, tenant: Tenant) -> dict[str, Any]:
     """What the model would see now: sections with their bytes, and messages with pictures by uuid."""
     return dict(await _records(request).plan(tenant, checked_alias(session_id, "session_id")))
 
 
 @router.get("/v1/sessions/{session_id}/export", response_class=StreamingResponse, responses=EXPORT)
-async def export(request: Request, session_id: str, tenant: Tenant) -> StreamingResponse:
+async def export(request: Request, session_id: SessionId, tenant: Tenant) -> StreamingResponse:
     """The session as one tar: all facts and the frames that are still kept. No keys, no tokens."""
     found, parts = await _records(request).export(tenant, checked_alias(session_id, "session_id"))
     headers = {"content-disposition": f'attachment; filename="{found}.tar"', "cache-control": "no-store"}
@@ -62,7 +62,7 @@ async def export(request: Request, session_id: str, tenant: Tenant) -> Streaming
 
 
 @router.delete("/v1/sessions/{session_id}")
-async def delete(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
+async def delete(request: Request, session_id: SessionId, tenant: Tenant) -> dict[str, Any]:
     """End the session and remove its log and frames; its name is free at once."""
     found = await _records(request).delete(tenant, checked_alias(session_id, "session_id"))
     return {"id": found, "object": "session.deleted", "deleted": True}

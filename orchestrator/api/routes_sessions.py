@@ -14,7 +14,7 @@ from orchestrator.api.context import caller_of, context_of
 from orchestrator.api.errors import openai_error
 from orchestrator.api.personas import choose_persona
 from orchestrator.api.routes_chat import chat_of
-from orchestrator.api.schemas import ERRORS, PERSONA, QUERY, RESET
+from orchestrator.api.schemas import ERRORS, PERSONA, QUERY, RESET, SessionId
 from orchestrator.wire.errors import InvalidRequest, TooLarge
 
 router = APIRouter(responses=ERRORS)
@@ -80,7 +80,7 @@ async def attach_token(request: Request, session_id: str, caller: By) -> dict[st
 
 
 @router.put("/v1/sessions/{session_id}/query", openapi_extra=QUERY)
-async def set_query(request: Request, session_id: str, caller: By) -> dict[str, Any]:
+async def set_query(request: Request, session_id: SessionId, caller: By) -> dict[str, Any]:
     """Set or replace the standing query. The same text again changes nothing, unless `x-query-new: 1`."""
     context, chat = context_of(request), chat_of(request)
     alias = checked_alias(session_id, "session_id")
@@ -103,7 +103,7 @@ async def set_query(request: Request, session_id: str, caller: By) -> dict[str, 
 
 
 @router.delete("/v1/sessions/{session_id}/query")
-async def clear_query(request: Request, session_id: str, caller: By) -> dict[str, Any]:
+async def clear_query(request: Request, session_id: SessionId, caller: By) -> dict[str, Any]:
     """Clear the standing query."""
     chat = chat_of(request)
     alias = checked_alias(session_id, "session_id")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Path
 
 _STRING: dict[str, Any] = {"type": "string"}
+SESSION_ID: dict[str, Any] = {
+    "type": "string",
+    "pattern": "^[\\x21-\\x7e]([\\x20-\\x7e]{0,126}[\\x21-\\x7e])?$",
+}
 _RANGE: dict[str, Any] = {
     "description": "seconds on the media clock: 12.0, [12.0, 13.0], '12.0-13.0' or {start, end}",
     "anyOf": [
@@ -35,7 +41,7 @@ _PART: dict[str, Any] = {
         },
     ]
 }
-_SESSION: dict[str, Any] = {"session_id": _STRING, "user": _STRING}
+_SESSION: dict[str, Any] = {"session_id": SESSION_ID, "user": SESSION_ID}
 
 
 def _body(
@@ -162,3 +168,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     502: _refused("The engine answered with an error."),
     503: _refused("The engine can't be reached or gave no answer in time; see Retry-After."),
 }
+
+SessionId = Annotated[str, Path(json_schema_extra=SESSION_ID)]
+"""The server's id of a session or the caller's own name for it, in a path."""
