@@ -332,6 +332,8 @@ class Session:
         except VigilError as refused:
             refusal = refused
             self._guarded(lambda: self._core.tell(refusal))
+        except Exception as error:
+            self._fault(error)
 
     def _leave(self, attachment: Attachment) -> None:
         """A socket is gone."""

@@ -188,7 +188,7 @@ class Intake:
                 code="invalid_function_call_output",
                 param="item.call_id",
             )
-        if kind != "message" or role not in _ROLES:
+        if kind != "message" or not isinstance(role, str) or role not in _ROLES:
             raise InvalidRequest("an item is a message of user, assistant or system", code="bad_event")
         item_id = item.get("id") or self._ids("item_")
         content = item.get("content", [])
@@ -200,6 +200,7 @@ class Intake:
         for index, part in enumerate(content):
             where = f"item.content[{index}]"
             name = part.get("type") if isinstance(part, dict) else None
+            name = name if isinstance(name, str) else None
             if name in _TEXT_PARTS and isinstance(part.get("text"), str):
                 parts.append(
                     ContentPart("output_text" if role == "assistant" else "input_text", part["text"])

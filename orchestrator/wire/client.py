@@ -23,13 +23,16 @@ MAX_FRAME_BYTES = 15 * 1024 * 1024
 def _finite(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("must be a number")
-    if not math.isfinite(value):
-        raise ValueError("must be finite")
+    if not math.isfinite(value) or abs(value) > MAX_NUMBER:
+        raise ValueError(f"must be finite and within {MAX_NUMBER} of 0")
     return value
 
 
+MAX_NUMBER = 2**53
+"""Whole numbers up to here are exact in JSON, and a time rounded to them can be written again."""
+
 Number = Annotated[float, BeforeValidator(_finite)]
-"""A finite JSON number; booleans are not numbers."""
+"""A finite JSON number of a sensible size; booleans are not numbers."""
 
 
 class Command(BaseModel):

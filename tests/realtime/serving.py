@@ -57,6 +57,7 @@ class Scripted:
         prepare: Callable[[ScriptedBackend], None] = lambda _: None,
         check: Callable[[SessionConfig], VigilError | None] = lambda _: None,
         tenants: dict[str, str] | None = None,
+        make: Callable[[Capabilities], ScriptedBackend] = ScriptedBackend,
         quotas: Quotas | None = None,
         origins: tuple[str, ...] = (),
     ) -> None:
@@ -65,6 +66,7 @@ class Scripted:
         self.capabilities = capabilities
         self._prepare = prepare
         self._check = check
+        self._make = make
         clock = SystemClock()
         self.registry = Registry(self._build, clock, system_ids, limits=limits or RegistryLimits())
         self.context = ApiContext(
@@ -151,7 +153,7 @@ class Scripted:
     async def _build(self, spec: SessionSpec) -> SessionParts:
         if (refused := self._check(spec.config)) is not None:
             raise refused
-        backend, log = ScriptedBackend(self.capabilities), ListLog()
+        backend, log = self._make(self.capabilities), ListLog()
         self._prepare(backend)
         self.backends.append(backend)
         self.logs.append(log)
