@@ -89,7 +89,8 @@ def _listen(host: str, port: int) -> socket.socket:
     """Bound before the engine is touched, so that a taken port is told at once."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family)
+        # With its protocol named, asyncio sends small writes at once; else each event would wait for an ack.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:

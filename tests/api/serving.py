@@ -39,7 +39,7 @@ class Served:
     async def __aenter__(self) -> Served:
         engine = await asyncio.to_thread(prepare_engine, self.settings, self.told.append)
         self.core = await open_core(self.settings, engine, durable=True)
-        listener = socket.socket()
+        listener = socket.socket(proto=socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
         config = server_config(make_app(self.core), drain_s=self.settings.timeouts.drain_s)
         self._server = _Server(config, self.core.drain)

@@ -105,7 +105,7 @@ class Scripted:
         async def lifespan(_: FastAPI) -> AsyncIterator[None]:
             yield
 
-        listener = socket.socket()
+        listener = socket.socket(proto=socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self._server = QuietServer(server_config(make_api(self.context, lifespan), drain_s=5), self._drain)

@@ -1,0 +1,108 @@
+"""A bench's test stand: the scripted engine and ``vigil serve``, each in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+START_S, STOP_S = 60.0, 40.0
+_SERVING = re.compile(rb" on (http://\S+)")
+
+
+class StandFailed(Exception):
+    """A process of the stand did not do its part."""
+
+
+@dataclass
+class Stand:
+    """``url``: of the service. ``ended``: filled when the stand is taken down, with what the engine tells."""
+
+    url: str
+    server: Process
+    engine: Process
+    log: Path
+    ended: dict[str, Any]
+
+    @property
+    def route(self) -> str:
+        return f"ws{self.url.removeprefix('http')}/v1/realtime"
+
+
+@asynccontextmanager
+async def standing(folder: Path, flags: Sequence[str] = (), *, speak: float = 0.2) -> AsyncIterator[Stand]:
+    """:param folder: for the service's data and log; ``flags``: of ``vigil serve``"""
+    python = sys.executable
+    engine = await asyncio.create_subprocess_exec(
+        python, "-m", "evals.bench.scripted_engine", "--speak", str(speak), stdout=PIPE
+    )
+    assert engine.stdout is not None
+    ended: dict[str, Any] = {}
+    try:
+        async with asyncio.timeout(START_S):
+            engine_url = (await engine.stdout.readline()).decode().strip()
+        async with _serving(folder, engine_url, flags) as (server, url, log):
+            yield Stand(url, server, engine, log, ended)
+            await _stop(server)
+            ended["server_code"] = server.returncode
+        engine.terminate()
+        async with asyncio.timeout(STOP_S):
+            rest, _ = await engine.communicate()
+        ended["engine"] = orjson.loads(rest)
+    finally:
+        if engine.returncode is None:
+            engine.kill()
+            await engine.wait()
+
+
+@asynccontextmanager
+async def _serving(
+    folder: Path, engine_url: str, flags: Sequence[str]
+) -> AsyncIterator[tuple[Process, str, Path]]:
+    log = folder / "serve.log"
+    command = [sys.executable, "-m", "orchestrator.cli", "serve", "--engine", engine_url, "--port", "0"]
+    with log.open("wb") as lines:
+        server = await asyncio.create_subprocess_exec(
+            *(*command, "--data", str(folder / "data"), "--no-auth-required", *flags),
+            stderr=lines,
+            stdout=lines,
+        )
+    try:
+        yield server, await _url(server, log), log
+    finally:
+        if server.returncode is None:
+            server.kill()
+            await server.wait()
+
+
+async def _url(server: Process, log: Path) -> str:
+    try:
+        async with asyncio.timeout(START_S):
+            while b"startup complete" not in (said := log.read_bytes()):
+                if server.returncode is not None:
+                    break
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        pass
+    found = _SERVING.search(said)
+    if found is None or b"startup complete" not in said:
+        raise StandFailed(f"vigil serve did not start:\n{said[-2000:].decode(errors='replace')}")
+    return found.group(1).decode()
+
+
+async def _stop(server: Process) -> None:
+    if server.returncode is None:
+        server.terminate()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await server.wait()
+        except TimeoutError:
+            raise StandFailed("vigil serve did not end within its time") from None
