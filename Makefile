@@ -11,7 +11,8 @@ READY := $(VENV)/.ready
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup system demo test lint format clean bench-replay bench-handover bench-memory bench-store
+.PHONY: help setup system demo test lint format clean
+.PHONY: bench-replay bench-handover bench-memory bench-store bench-soak bench-fuzz
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1|/' | column -t -s '|'
@@ -58,6 +59,12 @@ bench-memory: setup ## eight simulated hours: tokens, memory and re-prefill stay
 
 bench-store: setup ## how long a fact takes to become durable
 	$(BIN)/python -m evals.bench.store_bench
+
+bench-soak: setup ## 200 sessions for ten minutes: nothing grows or leaks; what a tick costs
+	$(BIN)/python -m evals.bench.soak
+
+bench-fuzz: setup ## 20,000 malformed and reordered events over real sockets
+	$(BIN)/python -m evals.bench.fuzz
 
 clean: ## everything made here (the engine's cache outside the checkout stays)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-out

@@ -86,7 +86,7 @@ async def _serving(
 async def _url(server: Process, log: Path) -> str:
     try:
         async with asyncio.timeout(START_S):
-            while b"startup complete" not in (said := log.read_bytes()):
+            while b"startup complete" not in (said := log.read_bytes()):  # noqa: ASYNC240  a few bytes
                 if server.returncode is not None:
                     break
                 await asyncio.sleep(0.05)
