@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 import tempfile
 from collections import Counter
@@ -71,6 +72,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # sockets are cut while they are written to
     with tempfile.TemporaryDirectory(prefix="vigil-fuzz-") as folder:
         result = asyncio.run(fuzz(Path(folder), options.events, options.seed))
     sys.stdout.write(orjson.dumps(result, option=orjson.OPT_INDENT_2).decode() + "\n")
