@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -25,10 +26,10 @@ def answers(seen: Seen) -> str:
 
 
 @asynccontextmanager
-async def talking(url: str, *flags: str) -> AsyncIterator[Process]:
+async def talking(url: str, *flags: str, stdin: int = PIPE) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "orchestrator.cli", "talk", "--server", url, *flags),
-        stdin=PIPE, stdout=PIPE, stderr=PIPE,
+        stdin=stdin, stdout=PIPE, stderr=PIPE,
     )  # fmt: skip
     try:
         yield process
@@ -103,3 +104,27 @@ async def test_what_goes_wrong_is_said_in_one_line(tmp_path: Path) -> None:
                 _, err = await said(process, "")
                 assert process.returncode == 1 and why in err.lower(), err
                 assert "Traceback" not in err
+
+
+async def test_who_types_interrupts(tmp_path: Path) -> None:
+    """At a terminal a new line ends what is being said; Ctrl-D ends the session once all was answered."""
+
+    def long(seen: Seen) -> str:
+        return " Enough." if "hush" in str(seen.messages) else " word" * 500
+
+    keyboard, terminal = os.openpty()
+    async with (
+        FakeEngine(long, pace=Pace(per_token_s=0.02)) as engine,
+        Served(engine, tmp_path, **UNGATED) as served,
+        talking(served.url, stdin=terminal) as process,
+    ):
+        os.close(terminal)
+        assert process.stdout and process.stderr
+        os.write(keyboard, b"first\n")
+        await asyncio.wait_for(process.stdout.readexactly(10), 60)
+        os.write(keyboard, b"hush\n")
+        await asyncio.wait_for(process.stdout.readuntil(b"Enough.\n"), 60)
+        os.write(keyboard, b"\x04")
+        assert await asyncio.wait_for(process.wait(), 60) == 0, await process.stderr.read()
+        assert next(chat for chat in engine.chats if chat.continued).disconnected
+    os.close(keyboard)

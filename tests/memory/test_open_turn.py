@@ -27,7 +27,7 @@ def turn(*times: int, lossless: bool = False) -> OpenTurn:
 def begin(waiting: OpenTurn, most: int = 4) -> None:
     frames = waiting.next_frames(most)
     waiting.begin(
-        Flight(0, frames[-1].ref.media_time_ms, frames, (), (), (), len(waiting.interruptions),
+        Flight(0, frames[-1].ref.media_time_ms, frames, (), (), (), (), len(waiting.interruptions),
                tuple(waiting.deliveries))
     )  # fmt: skip
 

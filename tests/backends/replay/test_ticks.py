@@ -10,6 +10,7 @@ from orchestrator.backends.replay.decide import DecideOptions, DecisionPoint, Th
 from orchestrator.backends.replay.request import EngineLimits
 from orchestrator.session.backend import (
     Decision,
+    Metrics,
     SessionConfig,
     TextDelta,
     TickDone,
@@ -23,8 +24,10 @@ async def test_a_spoken_tick_in_order() -> None:
     async with Session(["</response> A dog."]) as s:
         operation = await s.frame()
         kinds = [type(o) for o in s.outputs if not isinstance(o, TextDelta)]
-        assert kinds == [TickStarted, Decision, TurnEnd, TickDone]
+        assert kinds == [TickStarted, Decision, Metrics, TurnEnd, TickDone]
         assert s.spoken == "A dog."
+        figures = s.of(Metrics)[0].stages["0"]
+        assert (figures["num_tokens_in"], figures["num_tokens_out"]) == (356, 4)
         done = s.of(TickDone)[0]
         assert done.operations == (operation,)
         assert s.of(TickStarted)[0].operations == (operation,)
