@@ -22,7 +22,7 @@ class Gone(Exception):
 
 
 class OpenSockets:
-    """The sockets that are being served."""
+    """The sockets that have a session."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -61,14 +61,13 @@ async def realtime(socket: WebSocket) -> None:
     await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
     dialect = Dialect.BETA if BETA_SUBPROTOCOL in offered else dialect_of(socket.headers)
     peer = Peer(socket, dialect, context.ids, context.realtime.write_s)
-    with context.sockets:
-        try:
-            await _Call(context, peer, caller, Wish.of(socket)).run()
-        except Gone:
-            pass
-        except Exception:
-            _log.exception("a realtime socket failed")
-            await peer.close(INTERNAL, "internal_error")
+    try:
+        await _Call(context, peer, caller, Wish.of(socket)).run()
+    except Gone:
+        pass
+    except Exception:
+        _log.exception("a realtime socket failed")
+        await peer.close(INTERNAL, "internal_error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,8 @@ class _Call:
             return
         session, seat = opened
         try:
-            await self._attend(session, seat)
+            with self._context.sockets:
+                await self._attend(session, seat)
         finally:
             if self._peer.took_leave:
                 seat.alive()
