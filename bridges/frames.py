@@ -7,7 +7,7 @@ import io
 import math
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -197,8 +197,11 @@ class FrameGate:
         self._waiting = 0
         self._counts: Counter[str] = Counter()
 
-    async def check(self, data: bytes) -> CheckedFrame:
-        """See :func:`check_frame`."""
+    async def check(self, data: bytes, max_pixels: int | None = None) -> CheckedFrame:
+        """See :func:`check_frame`. ``max_pixels``: instead of the bounds' own."""
+        bounds = self._bounds
+        if max_pixels is not None and max_pixels != bounds.max_pixels:
+            bounds = replace(bounds, max_pixels=max_pixels, min_pixels=min(bounds.min_pixels, max_pixels))
         self._waiting += 1
         try:
             await self._slots.acquire()
@@ -206,7 +209,7 @@ class FrameGate:
             self._waiting -= 1
         loop = asyncio.get_running_loop()
         try:
-            work = self._pool.submit(check_frame, data, self._bounds)
+            work = self._pool.submit(check_frame, data, bounds)
         except BaseException:
             self._slots.release()
             raise

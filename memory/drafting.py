@@ -31,7 +31,7 @@ def head_due(parts: Parts) -> str | None:
     target = handover.draft if handover else live
     if parts.deleted.rebuild and not (handover and target.reason == DELETED):
         return DELETED
-    if target.changes != parts.settings.changes:
+    if target.changes != parts.changes:
         return SETTINGS
     if hard_limit(parts) and not (handover and _draft_fits(parts, target)) and _would_help(parts, target):
         return LIMITS
@@ -124,8 +124,9 @@ def _build(parts: Parts, turns: Sequence[WindowTurn], boundary: int, reason: str
     blocks, summaries = parts.history.before(start_seq)
     qa = parts.qa.before(start_seq, parts.limits.max_qa, parts.budget.qa_tokens)
     text = sections(
-        parts.lines, blocks, summaries, _gaps(parts, start_seq, start_ms), qa, parts.queries.before(start_seq)
-    )
+        parts.next_lines, blocks, summaries, _gaps(parts, start_seq, start_ms), qa,
+        parts.queries.before(start_seq),
+    )  # fmt: skip
     head = Head(parts.heads, parts.system, text)
     built = Draft(
         head=head,
@@ -133,7 +134,7 @@ def _build(parts: Parts, turns: Sequence[WindowTurn], boundary: int, reason: str
         start_seq=start_seq,
         boundary=boundary,
         revision=parts.history.revision,
-        changes=parts.settings.changes,
+        changes=parts.changes,
         reason=reason,
         first_frame_ms=first.media_time_ms if first else None,
     )

@@ -25,6 +25,7 @@ class MemoryOpened(Fact):
 
     ``pack`` and ``pack_digest`` name the prompt pack, ``renderer`` the version of the renderers.
     ``limits`` are the planned limits of the window (see ``memory.plan.Limits``) as plain data.
+    ``max_pixels``: area of the largest picture, where that is less than the pack's.
     """
 
     kind: Literal["memory_opened"] = "memory_opened"
@@ -36,6 +37,7 @@ class MemoryOpened(Fact):
     instructions: str | None = None
     limits: dict[str, Any]
     jitter: float = 0.0
+    max_pixels: int | None = None
 
 
 class FrameSeen(Fact):
@@ -82,6 +84,26 @@ class PersonaSet(Fact):
     persona: str
     instructions: str | None = None
     language: str | None = None
+
+
+class PixelsSet(Fact):
+    """Pictures of another size, from the next head on. ``max_pixels``: area of the largest; ``None``: the
+    pack's."""
+
+    kind: Literal["pixels_set"] = "pixels_set"
+    max_pixels: int | None = None
+
+
+class PackSet(Fact):
+    """The session goes on with another prompt pack, from the next head on; the live window finishes on the
+    pack it started with. ``limits``: as in ``memory_opened``, for the windows to come."""
+
+    kind: Literal["pack_set"] = "pack_set"
+    pack: str
+    pack_digest: str
+    persona: str
+    language: str
+    limits: dict[str, Any]
 
 
 class TickBegun(Fact):
@@ -261,6 +283,8 @@ AnyFact = Annotated[
     | QuerySet
     | QueryClearedFact
     | PersonaSet
+    | PixelsSet
+    | PackSet
     | TickBegun
     | TickAnswered
     | TickFailed

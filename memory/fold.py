@@ -26,8 +26,8 @@ from memory.handover import EARLY_TICKS, STEP_TOKENS, Handover, prewarm
 from memory.head import memory_text, pieces
 from memory.history import Passage
 from memory.open_turn import Delivery, Waiting
-from memory.parts import Parts
-from memory.plan import Head, Plan, Section, Turn, Want, WantDecision, WantPrewarm
+from memory.parts import Parts, Settings, limits_of
+from memory.plan import Head, Limits, Plan, Section, Turn, Want, WantDecision, WantPrewarm
 from memory.qa import QaLine
 from memory.queries import Query
 from memory.rebuild import stripped
@@ -42,15 +42,17 @@ EARLY_HEARD = 16  # reports on responses whose tick is not answered yet
 
 
 class Memory(Views):
-    """One session's memory. Deterministic in (pack, facts): replaying a log gives the same plans.
+    """One session's memory. Deterministic in (packs, facts): replaying a log gives the same plans.
 
-    Not thread-safe; no method blocks. ``apply`` raises ``KeyError`` for an unknown persona or language and
-    ``memory.budget.LimitsTooSmall`` for limits that hold no turn; the memory is then unchanged.
+    Not thread-safe; no method blocks. ``apply`` raises ``KeyError`` for an unknown pack, persona or language
+    and ``memory.budget.LimitsTooSmall`` for limits that hold no turn; the memory is then unchanged.
+
+    :param packs: those that the log names, by their digests
     """
 
-    def __init__(self, pack: Pack) -> None:
+    def __init__(self, *packs: Pack) -> None:
         super().__init__()
-        self._pack = pack
+        self._packs = {pack.digest: pack for pack in packs}
         self._early_heard: dict[str, f.HeardFact] = {}
         self._folds: dict[str, Callable[[Any], None]] = {
             "memory_opened": self._opened,
@@ -59,6 +61,8 @@ class Memory(Views):
             "query_set": self._query_set,
             "query_cleared": self._query_cleared,
             "persona_set": self._persona_set,
+            "pixels_set": self._pixels_set,
+            "pack_set": self._pack_set,
             "tick_begun": self._tick_begun,
             "tick_answered": self._tick_answered,
             "tick_failed": self._tick_failed,
@@ -178,7 +182,7 @@ class Memory(Views):
     # --- the folds ----------------------------------------------------------------------------------------
 
     def _opened(self, fact: f.MemoryOpened) -> None:
-        self._parts = Parts(self._pack, fact)
+        self._parts = Parts(self._packs[fact.pack_digest], fact)
 
     def _see(self, ms: int) -> Parts:
         parts = self.parts
@@ -220,10 +224,22 @@ class Memory(Views):
             query.recorded = True
 
     def _persona_set(self, fact: f.PersonaSet) -> None:
+        old = self.parts.settings
+        language = fact.language or old.language
+        new = replace(old, persona=fact.persona, language=language, instructions=fact.instructions)
+        self._configure(new)
+
+    def _pixels_set(self, fact: f.PixelsSet) -> None:
+        self._configure(replace(self.parts.settings, max_pixels=fact.max_pixels))
+
+    def _pack_set(self, fact: f.PackSet) -> None:
+        pack = self._packs[fact.pack_digest]
+        new = replace(self.parts.settings, pack=pack, persona=fact.persona, language=fact.language)
+        self._configure(new, limits_of(fact.limits))
+
+    def _configure(self, settings: Settings, limits: Limits | None = None) -> None:
         parts = self.parts
-        before = parts.settings.changes
-        parts.configure(fact.persona, fact.language or parts.settings.language, fact.instructions)
-        if parts.settings.changes != before:
+        if parts.configure(settings, limits):
             parts.planned_tick = parts.last_tick + (EARLY_TICKS if parts.next_seq else 1)
 
     def _tick_begun(self, fact: f.TickBegun) -> None:
@@ -324,7 +340,8 @@ class Memory(Views):
         parts.window = Window(fact.window, draft.head, draft.head_tokens, carried)
         parts.qa.leave(start_seq)
         parts.live, parts.handover = draft, None
-        if draft.changes == parts.settings.changes:
+        if draft.changes == parts.changes:
+            parts.adopt()
             parts.planned_tick = None
 
     def _delegation_done(self, fact: f.DelegationDone) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from memory.budget import PASSAGE_MARKS, Budget, LimitsTooSmall, derive
+from memory.budget import PASSAGE_MARKS, Budget, derive
 from memory.chunks import Chunks
 from memory.facts import MemoryOpened
 from memory.handover import Draft, Handover
@@ -25,14 +25,21 @@ SMALLEST_TURN = 16
 SMALLEST_ROOM = 512  # what a learned context leaves for pictures and memory, at the least
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Settings:
-    """Who the model is told to be. ``changes`` counts what needs a new head."""
+    """What a window is made with. ``max_pixels``: area of the largest picture, if that is asked for."""
 
+    pack: Pack
     persona: str
     language: str
     instructions: str | None
-    changes: int = 0
+    max_pixels: int | None
+
+    @property
+    def pixels(self) -> int:
+        """Area of the largest picture, within what the pack allows."""
+        bounds = self.pack.pixels
+        return bounds.max if self.max_pixels is None else max(bounds.min, min(bounds.max, self.max_pixels))
 
 
 @dataclass(slots=True)
@@ -59,16 +66,21 @@ class Deleted:
 
 class Parts:
     """State of the fold. Built from ``memory_opened``; raises ``KeyError`` for an unknown persona or
-    language and ``LimitsTooSmall`` where nothing fits."""
+    language and ``LimitsTooSmall`` where nothing fits.
+
+    ``live_settings`` and ``limits`` are those of the window, ``settings`` and ``next_limits`` those that the
+    next one will have. ``lines`` write the window's turns, ``next_lines`` the next head.
+    """
 
     def __init__(self, pack: Pack, opened: MemoryOpened) -> None:
-        self.pack = pack
-        self.limits = Limits(**_known_limits(opened.limits))
+        self.limits = self.next_limits = limits_of(opened.limits)
         self.jitter = min(0.2, max(-0.2, opened.jitter))
-        self.settings = Settings(opened.persona, opened.language, opened.instructions)
-        self.lines = Lines(pack, opened.language)
+        self.settings = self.live_settings = Settings(
+            pack, opened.persona, opened.language, opened.instructions, opened.max_pixels
+        )
+        self.lines = self.next_lines = Lines(pack, opened.language)
         self.meter = TokenMeter(pack.tokens_per_pixel)
-        self.learned = Learned(self.meter.pixels(pack.pixels.max) + TURN_TEXT_TOKENS)
+        self.learned = Learned(self._first_turn(self.settings))
         self.open = OpenTurn()
         self.chunks = Chunks()
         self.history = History()
@@ -84,36 +96,59 @@ class Parts:
         self.now_ms = 0
         self.warm_seq = 0
         self.planned_tick: int | None = None
-        self.system = self._system()
+        self.changes = 0
+        self.system = _system(self.settings, self.next_lines, self.limits)
         self._budget: tuple[tuple[int, int, Limits], Budget] | None = None
-        self._derive(self.meter.message(self.system), round(self.learned.turn))
+        self._derive(self.limits, self.settings.pack, self.system, round(self.learned.turn))
 
-    def _derive(self, system_tokens: int, turn_tokens: int) -> Budget:
-        target = self.pack.summary_span_tokens
-        return derive(
-            self.limits, system_tokens=system_tokens, turn_tokens=turn_tokens, summary_target=target
-        )
+    @property
+    def pack(self) -> Pack:
+        """The pack of the live window."""
+        return self.live_settings.pack
 
-    def _system(self) -> str:
+    def _derive(self, limits: Limits, pack: Pack, system: str | int, turn_tokens: int) -> Budget:
+        tokens = system if isinstance(system, int) else self.meter.message(system)
+        target = pack.summary_span_tokens
+        return derive(limits, system_tokens=tokens, turn_tokens=turn_tokens, summary_target=target)
+
+    def _first_turn(self, settings: Settings) -> float:
+        """Tokens of a turn with one picture, before any was counted."""
+        meter = TokenMeter(settings.pack.tokens_per_pixel)
+        return meter.pixels(settings.pixels) + TURN_TEXT_TOKENS
+
+    def configure(self, new: Settings, limits: Limits | None = None) -> bool:
+        """New settings, and limits where a new pack brings them. True if they need a new head, where they
+        show. Raises as the constructor does, and changes nothing then."""
+        old, lines = self.settings, Lines(new.pack, new.language)
+        limits = limits or self.next_limits
+        system = _system(new, lines, limits)
+        turn = self._first_turn(new) if self._resized(new) else self.learned.turn
+        self._derive(limits, new.pack, system, round(turn))
+        same = (system, new.language, new.pixels, new.pack.digest, limits) == (
+            self.system, old.language, old.pixels, old.pack.digest, self.next_limits,
+        )  # fmt: skip
+        self.settings, self.next_lines, self.next_limits, self.system = new, lines, limits, system
+        if new.language in self.pack.languages:
+            self.lines = Lines(self.pack, new.language)
+        self.changes += not same
+        return not same
+
+    def adopt(self) -> None:
+        """The window that was switched to has the newest settings."""
         settings = self.settings
-        persona = self.pack.persona(settings.persona, settings.language)
-        room = self.limits.context_tokens // 4
-        return system_text(persona, self.lines.clean(clip(settings.instructions or "", room)))
+        if self._resized(settings):
+            scale = self.meter.text_scale
+            self.meter = TokenMeter(settings.pack.tokens_per_pixel)
+            self.meter.text_scale = scale
+            self.learned = Learned(self._first_turn(settings))
+        self.live_settings, self.limits = settings, self.next_limits
+        self.lines = self.next_lines
+        self._budget = None
 
-    def configure(self, persona: str, language: str, instructions: str | None) -> None:
-        """New settings; they show at the next head. Raises as the constructor does, and
-        changes nothing then."""
-        old = self.settings, self.lines, self.system
-        try:
-            self.settings = Settings(persona, language, instructions, self.settings.changes)
-            self.lines = Lines(self.pack, language)
-            self.system = self._system()
-            self._derive(self.meter.message(self.system), round(self.learned.turn))
-        except (KeyError, LimitsTooSmall):
-            self.settings, self.lines, self.system = old
-            raise
-        if (self.system, language) != (old[2], old[0].language):
-            self.settings.changes += 1
+    def _resized(self, settings: Settings) -> bool:
+        live = self.live_settings
+        sizes = (live.pixels, live.pack.tokens_per_pixel)
+        return sizes != (settings.pixels, settings.pack.tokens_per_pixel)
 
     @property
     def budget(self) -> Budget:
@@ -124,7 +159,7 @@ class Parts:
         turn = max(SMALLEST_TURN, min(round(self.learned.turn), (whole - system) // 3))
         known = system, turn, self.limits
         if self._budget is None or self._budget[0] != known:
-            self._budget = known, self._derive(system, turn)
+            self._budget = known, self._derive(self.limits, self.pack, system, turn)
         return self._budget[1]
 
     @property
@@ -161,15 +196,25 @@ class Parts:
 
     def shrink(self, *, max_images: int | None = None, context_tokens: int | None = None) -> None:
         """The engine turned out smaller than planned. Never below what holds a few words and a picture."""
-        limits = self.limits
-        if max_images is not None:
-            limits = replace(limits, max_images=max(1, min(limits.max_images, max_images)))
-        if context_tokens is not None:
-            floor = self.meter.message(self.system) + limits.reply_tokens + SMALLEST_ROOM
-            tokens = min(limits.context_tokens, max(floor, context_tokens))
-            limits = replace(limits, context_tokens=tokens)
-        self.limits = limits
+
+        def shrunk(limits: Limits) -> Limits:
+            if max_images is not None:
+                limits = replace(limits, max_images=max(1, min(limits.max_images, max_images)))
+            if context_tokens is not None:
+                floor = self.meter.message(self.system) + limits.reply_tokens + SMALLEST_ROOM
+                tokens = min(limits.context_tokens, max(floor, context_tokens))
+                limits = replace(limits, context_tokens=tokens)
+            return limits
+
+        self.limits, self.next_limits = shrunk(self.limits), shrunk(self.next_limits)
 
 
-def _known_limits(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name in Limits.__dataclass_fields__}
+def _system(settings: Settings, lines: Lines, limits: Limits) -> str:
+    persona = settings.pack.persona(settings.persona, settings.language)
+    room = limits.context_tokens // 4
+    return system_text(persona, lines.clean(clip(settings.instructions or "", room)))
+
+
+def limits_of(data: dict[str, Any]) -> Limits:
+    """Limits as a fact has them."""
+    return Limits(**{name: value for name, value in data.items() if name in Limits.__dataclass_fields__})

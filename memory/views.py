@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from memory.budget import Budget
 from memory.history import Passage
-from memory.parts import Parts
+from memory.parts import Parts, Settings
 from memory.plan import Head
+from prompts.pack import Pack
 
 
 class Views:
@@ -19,6 +20,11 @@ class Views:
         if self._parts is None:
             raise RuntimeError("memory_opened has not been applied")
         return self._parts
+
+    @property
+    def is_open(self) -> bool:
+        """The session's first fact was folded."""
+        return self._parts is not None
 
     @property
     def budget(self) -> Budget:
@@ -74,6 +80,21 @@ class Views:
     @property
     def language(self) -> str:
         return self.parts.settings.language
+
+    @property
+    def pack(self) -> Pack:
+        """The prompt pack of the live window."""
+        return self.parts.pack
+
+    @property
+    def pixels(self) -> int:
+        """Area of the largest picture that suits the live window."""
+        return self.parts.live_settings.pixels
+
+    @property
+    def settings(self) -> Settings:
+        """The newest settings; a live window that is older finishes on its own."""
+        return self.parts.settings
 
     @property
     def qa(self) -> tuple[str, ...]:

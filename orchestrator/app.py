@@ -195,11 +195,12 @@ class Core:
             query=memory.query,
             frames=observed.frames,
             media_time_ms=memory.now_ms if observed.frames or memory.now_ms else None,
+            planned_tick=memory.planned_switch_tick,
         )
 
     async def _build(self, spec: SessionSpec) -> SessionParts:
         pack, facts = self.engine.pack, self.engine.facts
-        kept = await self.keeper.keep(spec, pack.digest)
+        kept = await self.keeper.keep(spec, pack)
         session_id = kept.session_id
         tally = counted(kept, self.metrics)
         if self.records is not None:
@@ -237,6 +238,7 @@ class Core:
                 jitter=self._jitter(),
                 persona=self.settings.persona,
                 language=self.settings.language,
+                max_pixels=self.settings.limits.frame_pixels,
                 max_query_chars=self.settings.limits.query_chars,
                 delegations=self.settings.delegation.in_flight,
                 delegation_s=self.settings.delegation.deadline_s,
@@ -246,6 +248,7 @@ class Core:
             solver=self.solvers,
             summarizer=self.summarizer,
             history=kept.history,
+            packs=kept.packs,
             suspect_lane=self._suspect_lane,
         )
         observed = Observed(backend, on_output, on_closed)
@@ -335,6 +338,13 @@ async def open_core(settings: Settings, engine: Engine, *, durable: bool) -> Cor
         raise SetupError(
             f"the pack {pack.family} has no language {settings.language!r}; known are {known}",
             "unknown_language",
+            Exit.USAGE,
+        )
+    pixels = settings.limits.frame_pixels
+    if pixels is not None and not pack.pixels.min <= pixels <= pack.pixels.max:
+        raise SetupError(
+            f"limits.frame_pixels lies between {pack.pixels.min} and {pack.pixels.max} for {pack.family}",
+            "invalid_max_pixels",
             Exit.USAGE,
         )
     if settings.decision.threshold is not None:

@@ -18,12 +18,11 @@ from memory.store.session import SessionInfo
 from memory.store.store import Store
 from memory.tally import Tally
 from orchestrator.api.public_facts import public_config
+from orchestrator.keeping import kept_packs
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.registry import Registry
 from orchestrator.tail import Bells, Tail
 from orchestrator.wire.errors import InvalidRequest, NotFound, ServerFault
-from prompts.loader import PackError
-from prompts.pack import Pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +55,12 @@ class Directory:
 
     All methods raise ``VigilError``.
 
-    :param load_pack: the prompt pack of a family
     :param running: absent where no service runs: nothing is live then
     """
 
-    def __init__(
-        self, store: Store, bells: Bells, load_pack: Callable[[str], Pack], running: Running | None = None
-    ) -> None:
+    def __init__(self, store: Store, bells: Bells, running: Running | None = None) -> None:
         self._store = store
         self._bells = bells
-        self._load_pack = load_pack
         self._running = running
         # A long log takes a while to fold; one at a time leaves the other core to the ticks.
         self._folding = asyncio.Lock()
@@ -192,11 +187,11 @@ class Directory:
 
     async def _folded(self, info: SessionInfo) -> Memory:
         """The memory of a kept session, as it would go on."""
-        memory: Memory | None = None
+        memory = Memory(*(await kept_packs(self._store, info.id)).values())
         async with self._folding:
             async for page in self._store.entries(info.id):
-                memory = await asyncio.to_thread(self._fold, memory, page)
-        if memory is None:
+                await asyncio.to_thread(_fold, memory, page)
+        if not memory.is_open:
             raise NotFound(f"session {info.id} ended before it had a memory", code="no_memory")
         if memory.in_flight is not None:
             memory.apply(TickFailed(tick=memory.in_flight, media_time_ms=memory.now_ms, code="restarted"))
@@ -205,33 +200,23 @@ class Directory:
                 memory.apply(move)
         return memory
 
-    def _fold(self, memory: Memory | None, page: Sequence[Entry]) -> Memory | None:
-        for entry in page:
-            fact = parse_fact(entry.kind, dict(entry.data))
-            if isinstance(fact, MemoryOpened) and memory is None:
-                memory = Memory(self._pack(fact.pack))
-            if fact is not None and memory is not None:
-                try:
-                    memory.apply(fact)
-                except (KeyError, LimitsTooSmall) as unlike:
-                    raise NotFound(
-                        f"this session was made with another prompt pack, which has {unlike}",
-                        code="pack_changed",
-                    ) from unlike
-        return memory
-
-    def _pack(self, family: str) -> Pack:
-        try:
-            return self._load_pack(family)
-        except PackError:
-            raise NotFound(
-                f"the prompt pack {family} of this session is not installed", code="pack_missing"
-            ) from None
-
     async def _exported(self, session_id: str) -> AsyncIterator[bytes]:
         with _store_faults():
             async for part in self._store.export(session_id):
                 yield part
+
+
+def _fold(memory: Memory, page: Sequence[Entry]) -> None:
+    for entry in page:
+        fact = parse_fact(entry.kind, dict(entry.data))
+        if fact is None or not (memory.is_open or isinstance(fact, MemoryOpened)):
+            continue
+        try:
+            memory.apply(fact)
+        except (KeyError, LimitsTooSmall) as unlike:
+            raise NotFound(
+                f"what this session was made with is not there any more: {unlike}", code="memory_unreadable"
+            ) from unlike
 
 
 class _ToldTail(Tail):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,10 @@ from orchestrator.folder_lock import FolderLock
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Clock, FactLog
 from orchestrator.session.record import SessionRecord
+from prompts.loader import PackError, pack_of
+from prompts.pack import Pack
+
+_log = logging.getLogger(__name__)
 
 RESUMABLE = "shutdown"
 """The reason of a close after which the same session goes on when the service is back."""
@@ -37,7 +42,7 @@ class Kept:
 
     :param frame_key: keys its frames' ids towards the engine; ``salt``: the engine's ``cache_salt``
     :param session_id: the one it had before, if it goes on
-    :param past: the log so far of a session that goes on
+    :param past: the log so far of a session that goes on; ``packs``: the prompt packs that it names
     :param ended: to be awaited when its backend is closed
     :param released: to be awaited when nothing of it is written any more
     """
@@ -50,6 +55,7 @@ class Kept:
     past: Sequence[Entry]
     ended: Callable[[str], Awaitable[None]]
     released: Callable[[], Awaitable[None]]
+    packs: Sequence[Pack] = ()
 
     @property
     def history(self) -> list[AnyFact]:
@@ -73,7 +79,7 @@ class Keeper(Protocol):
     def store(self) -> Store | None:
         """Where sessions can be looked up, also when they are over."""
 
-    async def keep(self, spec: SessionSpec, pack_digest: str) -> Kept: ...
+    async def keep(self, spec: SessionSpec, pack: Pack) -> Kept: ...
 
     async def salt(self, tenant: str) -> str:
         """The engine's ``cache_salt`` for a tenant's requests without a session."""
@@ -94,7 +100,7 @@ class TransientKeeper:
         self._frames = TransientFrames(max_frame_bytes)
         self._key = secrets.token_bytes(32)
 
-    async def keep(self, spec: SessionSpec, pack_digest: str) -> Kept:
+    async def keep(self, spec: SessionSpec, pack: Pack) -> Kept:
         log = TransientLog(self._clock.wall_ms)
         return Kept(spec.session_id, log, self._frames, self._key, self._key.hex(), (), _nothing, _nothing)
 
@@ -111,8 +117,9 @@ class TransientKeeper:
 class DurableKeeper:
     """The store in the data folder.
 
-    A session that a crash or a shutdown cut off goes on under its alias, if pack and model are the same; one
-    that was reset, expired or closed does not: its alias gets a fresh one.
+    A session that a crash or a shutdown cut off goes on under its alias, if the model is the same and reads
+    what was written before as it was meant (see ``Pack.reads_like``); one that was reset, expired or closed
+    does not: its alias gets a fresh one.
     """
 
     def __init__(self, store: Store, clock: Clock, lock: FolderLock) -> None:
@@ -138,23 +145,21 @@ class DurableKeeper:
             raise
         return cls(store, clock, lock)
 
-    async def keep(self, spec: SessionSpec, pack_digest: str) -> Kept:
+    async def keep(self, spec: SessionSpec, pack: Pack) -> Kept:
         keys = await self.store.keys(spec.tenant)
-        session = await self._cut_off(spec, pack_digest)
-        past: Sequence[Entry] = ()
+        session, past, packs = await self._cut_off(spec, pack)
         if session is None:
             session = await self.store.create(
                 spec.session_id,
                 tenant=spec.tenant,
                 model=spec.config.model,
-                pack_digest=pack_digest,
+                pack_digest=pack.digest,
                 renderer=RENDERER,
                 alias=spec.alias,
             )
-        else:
-            past = await session.log.read()
         kept = session
         self._ours.add(kept.id)
+        await kept.keep_pack(pack.digest, pack.source)
 
         async def ended(reason: str) -> None:
             if reason != RESUMABLE:
@@ -167,7 +172,7 @@ class DurableKeeper:
                 await kept.release()
 
         salt = keys.cache_salt()
-        return Kept(kept.id, kept.log, kept.frames, keys.frame_key, salt, past, ended, released)
+        return Kept(kept.id, kept.log, kept.frames, keys.frame_key, salt, past, ended, released, packs)
 
     async def salt(self, tenant: str) -> str:
         return (await self.store.keys(tenant)).cache_salt()
@@ -179,19 +184,43 @@ class DurableKeeper:
         await self.store.close()
         self._lock.release()
 
-    async def _cut_off(self, spec: SessionSpec, pack_digest: str) -> DurableSession | None:
-        """The session that this alias had when an earlier process ended, if it can go on."""
+    async def _cut_off(
+        self, spec: SessionSpec, pack: Pack
+    ) -> tuple[DurableSession | None, Sequence[Entry], Sequence[Pack]]:
+        """The session that this alias had when an earlier process ended, if it can go on: with its log and
+        the packs that it names."""
         info = await self.store.find(spec.tenant, spec.alias)
         if info is None:
-            return None
+            return None, (), ()
         session = await self.store.session(info.id)
-        known = (info.model, info.pack_digest, info.renderer) == (spec.config.model, pack_digest, RENDERER)
+        known = (info.model, info.renderer) == (spec.config.model, RENDERER)
         if known and info.last_seq > 0 and info.id not in self._ours:
-            return session
+            packs = await kept_packs(self.store, info.id)
+            past = await session.log.read()
+            if all(old is not None and old.reads_like(pack) for old in named_packs(past, packs)):
+                return session, past, tuple(packs.values())
+            _log.warning("session %s can't go on with the prompt pack %s", info.id, pack.family)
         await session.close()
         if info.id not in self._ours:
             await session.release()
-        return None
+        return None, (), ()
+
+
+async def kept_packs(store: Store, session_id: str) -> dict[str, Pack]:
+    """The prompt packs of a session, by digest; one that this build can't read is left out."""
+    packs: dict[str, Pack] = {}
+    for digest, source in (await store.packs(session_id)).items():
+        try:
+            packs[digest] = pack_of(source)
+        except PackError as error:
+            _log.warning("the prompt pack %s of session %s can't be read: %s", digest, session_id, error)
+    return packs
+
+
+def named_packs(past: Sequence[Entry], packs: Mapping[str, Pack]) -> list[Pack | None]:
+    """The packs that a log names, ``None`` for each that is missing."""
+    named = (entry.data["pack_digest"] for entry in past if entry.kind in ("memory_opened", "pack_set"))
+    return [packs.get(digest) for digest in named]
 
 
 async def _nothing(*_: object) -> None:

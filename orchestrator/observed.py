@@ -60,8 +60,8 @@ class Observed:
     async def commit(self, fence: Fence, create_response: bool) -> None:
         await self._backend.commit(fence, create_response)
 
-    async def update(self, config: SessionConfig) -> None:
-        await self._backend.update(config)
+    async def update(self, config: SessionConfig) -> int | None:
+        return await self._backend.update(config)
 
     async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
         await self._backend.cancel(cancelled, next_fence)

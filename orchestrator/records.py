@@ -18,7 +18,6 @@ from orchestrator.runtime.registry import Registry
 from orchestrator.session.backend import Clock
 from orchestrator.setting_groups import Webhook as WebhookSettings
 from orchestrator.tail import Bells
-from prompts.loader import load_pack
 
 
 class Records:
@@ -41,7 +40,7 @@ class Records:
         self._metrics = metrics
         self._readers = Bells()
         running = Running(registry, live, released, self._forget)
-        self.directory = Directory(store, self._readers, load_pack, running)
+        self.directory = Directory(store, self._readers, running)
         self._webhook: Webhook | None = None
         self._deliveries: Deliveries | None = None
         if settings.url and settings.secret:

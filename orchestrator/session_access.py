@@ -21,7 +21,6 @@ from orchestrator.folder_lock import FolderInUse, FolderLock
 from orchestrator.runtime.clock import SystemClock
 from orchestrator.tail import Bells
 from orchestrator.wire.errors import VigilError
-from prompts.loader import load_pack
 
 T = TypeVar("T")
 Record = Mapping[str, Any]
@@ -218,7 +217,7 @@ class FolderAccess:
     async def _opened(self) -> AsyncIterator[Directory]:
         store = await Store.open(self._database, self._folder, now_ms=SystemClock().wall_ms)
         try:
-            yield Directory(store, Bells(), load_pack)
+            yield Directory(store, Bells())
         finally:
             await store.close()
 

@@ -26,6 +26,9 @@ class Limits(Group):
 
     body_bytes: int = Field(32 * 2**20, ge=1024, description="largest request body, in bytes")
     frame_bytes: int = Field(8 * 2**20, ge=1024, description="largest encoded frame, in bytes")
+    frame_pixels: int | None = Field(
+        None, ge=1024, description="area of the largest picture a model is shown; default: the model's own"
+    )
     frames_per_request: int = Field(16, ge=1, le=64, description="frames that one request may bring")
     query_chars: int = Field(8000, ge=1, description="longest query, in characters")
     bodies_bytes: int = Field(512 * 2**20, ge=1024, description="all request bodies in work, in bytes")

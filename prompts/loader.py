@@ -7,6 +7,7 @@ Raises ``PackError`` with the file and the key at fault.
 from __future__ import annotations
 
 import hashlib
+import json
 import string
 import tomllib
 from collections.abc import Mapping
@@ -131,12 +132,26 @@ def load_pack(name: str) -> Pack:
     for link in chain:
         tables = _merge(tables, _toml(link / "model.toml"))
     tables.pop("base", None)
+    whole = {"files": _files(chain), "model": tables}
+    return _read(folder.name, json.dumps(whole, sort_keys=True, ensure_ascii=False, default=str))
+
+
+@cache
+def pack_of(source: str) -> Pack:
+    """A pack from its own ``source``, whatever has become of its folder."""
+    return _read("a kept pack", source)
+
+
+def _read(name: str, source: str) -> Pack:
     try:
-        model = _ModelFile.model_validate(tables)
+        whole = json.loads(source)
+        model = _ModelFile.model_validate(whole["model"])
+        files = dict(whole["files"])
     except ValidationError as error:
-        raise PackError(f"{folder.name}/model.toml: {error}") from error
-    files = _files(chain)
-    return _build(model, files, _digest(files, tables))
+        raise PackError(f"{name}/model.toml: {error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise PackError(f"{name}: this is no prompt pack: {error}") from error
+    return _build(model, files, source)
 
 
 def _chain(folder: Path) -> list[Path]:
@@ -177,19 +192,7 @@ def _files(chain: list[Path]) -> dict[str, str]:
     return files
 
 
-def _digest(files: Mapping[str, str], tables: Mapping[str, Any]) -> str:
-    sha = hashlib.sha256(repr(sorted(files.items())).encode())
-    sha.update(repr(_ordered(tables)).encode())
-    return sha.hexdigest()[:16]
-
-
-def _ordered(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return sorted((k, _ordered(v)) for k, v in value.items())
-    return value
-
-
-def _build(model: _ModelFile, files: Mapping[str, str], digest: str) -> Pack:
+def _build(model: _ModelFile, files: Mapping[str, str], source: str) -> Pack:
     tags = Tags(model.tags.silence, model.tags.response, model.tags.delegation, dict(model.tags.variants))
     for spelling, canonical in tags.variants.items():
         if canonical not in tags.all:
@@ -219,7 +222,8 @@ def _build(model: _ModelFile, files: Mapping[str, str], digest: str) -> Pack:
     time, memory, pixels = model.time, model.memory, model.pixels
     return Pack(
         family=model.family,
-        digest=digest,
+        digest=hashlib.sha256(source.encode()).hexdigest()[:16],
+        source=source,
         period_ms=time.period_ms,
         frames_per_tick=time.frames_per_tick,
         max_frames_per_tick=time.max_frames_per_tick,

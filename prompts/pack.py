@@ -58,10 +58,15 @@ class Phrases:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """One family. ``digest`` covers every file: a live window finishes on the pack it began with."""
+    """One family.
+
+    :param source: all its files and tables as one text, from which ``prompts.loader.pack_of`` makes it again
+    :param digest: of ``source``: a live window finishes on the pack it began with
+    """
 
     family: str
     digest: str
+    source: str
     period_ms: int
     frames_per_tick: int
     max_frames_per_tick: int
@@ -91,3 +96,12 @@ class Pack:
     def persona(self, name: str, language: str) -> str:
         """The system prompt. Raises ``KeyError`` for an unknown persona or language."""
         return self.personas[name][language]
+
+    def reads_like(self, other: Pack) -> bool:
+        """What was written for or by the other pack's model means the same to this one's: the same tags and
+        control tokens (variants of the tags may differ, where they begin like known ones)."""
+        return self.tags.all == other.tags.all and self._marks() == other._marks()
+
+    def _marks(self) -> tuple[frozenset[str], frozenset[str]]:
+        every = (*self.control_tokens, *self.tags.all, *self.tags.variants)
+        return frozenset(self.control_tokens), frozenset(token[:1] for token in every)

@@ -115,7 +115,7 @@ def _hour(engine: AccountingEngine, before: dict[str, int], backend: ReplayBacke
     return hour
 
 
-async def _unchecked(data: bytes) -> CheckedFrame:
+async def _unchecked(data: bytes, max_pixels: int) -> CheckedFrame:
     return CheckedFrame(data, 448, 448, passed_through=True)
 
 

@@ -28,7 +28,7 @@ from memory.store.schema import SCHEMA_VERSION
 _DRIVERS = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}
 _READERS = 4
 FRAMES_LOCK = "frames"
-"""Held shared while frames are recorded, exclusively while frames are removed."""
+"""Held shared while frames or packs are recorded, exclusively while they are removed."""
 
 _SCHEMA_LOCK = "schema"
 _BUSY_TIMEOUT_MS = 5000

@@ -6,6 +6,7 @@
     facts/000001.jsonl ...    one fact a line: {"seq", "at_ms", "kind", "data"}, in order, without gaps
     frames/000001.json ...    [{"uuid", "size", "file"}] of the frames that follow under frames/<file>
     frames/<file>             encoded bytes (JPEG, PNG or WebP) as the model saw them
+    packs/<digest>.json       the prompt packs its facts name, with which the prompts can be made again
     end.json                  {"facts": count, "frames": count, "sha256": of all facts files together}
 
 A tar without ``end.json`` was cut short. Frames whose retention has passed are not in it (a file that is
@@ -27,6 +28,7 @@ from sqlalchemy import Connection, Select, select
 from memory.store.database import Database
 from memory.store.files import FrameFiles
 from memory.store.log import DurableLog
+from memory.store.packs import packs_of
 from memory.store.schema import FRAME_REFS, FRAMES
 
 FORMAT = 1
@@ -76,6 +78,8 @@ async def export_tar(
                 continue  # expired since the page was read
             frames += 1
             yield member(f"frames/{record['file']}", data)
+    for pack, source in sorted((await packs_of(database, log.session)).items()):
+        yield member(f"packs/{pack}.json", source.encode())
     yield member("end.json", orjson.dumps({"facts": facts, "frames": frames, "sha256": digest.hexdigest()}))
     yield bytes(2 * tarfile.BLOCKSIZE)
 

@@ -19,6 +19,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or
 from memory.store.database import FRAMES_LOCK, Database
 from memory.store.errors import SessionGone
 from memory.store.files import FrameFiles
+from memory.store.packs import drop_unused
 from memory.store.schema import FACTS, FRAME_REFS, FRAMES, SESSIONS
 from memory.store.transient import TransientFrames
 
@@ -124,6 +125,7 @@ class Retention:
         uuids = connection.scalars(refs).all()
         if not uuids:
             connection.execute(delete(SESSIONS).where(SESSIONS.c.id == session))
+            drop_unused(connection)
             return None
         connection.execute(
             delete(FRAME_REFS).where(FRAME_REFS.c.session == session, FRAME_REFS.c.uuid.in_(uuids))

@@ -74,6 +74,20 @@ FRAME_REFS = Table(
     ForeignKeyConstraint(["tenant", "uuid"], ["frames.tenant", "frames.uuid"], ondelete="CASCADE"),
 )
 
+PACKS = Table(
+    "packs",
+    METADATA,
+    Column("digest", Text, primary_key=True),
+    Column("source", Text, nullable=False),
+)
+
+PACK_REFS = Table(
+    "pack_refs",
+    METADATA,
+    Column("session", Text, ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
+    Column("digest", Text, ForeignKey("packs.digest"), primary_key=True),
+)
+
 TENANT_KEYS = Table(
     "tenant_keys",
     METADATA,

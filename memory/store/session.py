@@ -13,6 +13,7 @@ from memory.store.database import Database, Refused
 from memory.store.errors import LogConflict, SessionGone, StoreError
 from memory.store.frames import SessionFrames
 from memory.store.log import DurableLog
+from memory.store.packs import keep_pack
 from memory.store.schema import FACTS, SESSIONS, SNAPSHOTS
 
 EVENT_SEQ_STEP = 1000
@@ -137,6 +138,10 @@ class DurableSession:
         query = query.where(SNAPSHOTS.c.session == self.id, SNAPSHOTS.c.name == name)
         row = await self._database.read(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else Snapshot(row.seq, orjson.loads(row.data))
+
+    async def keep_pack(self, digest: str, source: str) -> None:
+        """Keep a prompt pack that this session names, as long as the session. Raises ``SessionGone``."""
+        await keep_pack(self._database, self.id, digest, source)
 
     async def release(self) -> None:
         """Flush and let go of the session, which stays as it is. The object is of no use afterwards."""

@@ -21,6 +21,7 @@ from memory.store.export import export_tar
 from memory.store.files import FrameFiles
 from memory.store.frames import SessionFrames
 from memory.store.log import DurableLog
+from memory.store.packs import packs_of
 from memory.store.retention import Retention, Swept
 from memory.store.schema import SESSIONS, SNAPSHOTS, TENANT_KEYS
 from memory.store.session import (
@@ -194,6 +195,10 @@ class Store:
         info = await load_info(self._database, session_id)
         async for page in self._assemble(info).log.pages(after, info.last_seq):
             yield page
+
+    async def packs(self, session_id: str) -> dict[str, str]:
+        """The sources of the prompt packs that the session's log names, by digest."""
+        return await packs_of(self._database, session_id)
 
     async def bookmark(self, session_id: str, name: str, seq: int) -> None:
         """Keep how far a reader of that name has come in a session's log. Raises ``SessionGone``."""

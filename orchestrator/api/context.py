@@ -80,6 +80,7 @@ class MemoryView:
     :param query: the standing query
     :param frames: frames the session has taken
     :param media_time_ms: capture time of the newest one
+    :param planned_tick: the tick at which a change of settings shows, if one is still to come
     """
 
     long_term: tuple[str, ...] = ()
@@ -87,6 +88,7 @@ class MemoryView:
     query: str | None = None
     frames: int = 0
     media_time_ms: int | None = None
+    planned_tick: int | None = None
 
 
 class Fact(Protocol):

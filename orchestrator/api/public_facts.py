@@ -27,6 +27,8 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "query_set": ("query_id", "text", "media_time_ms"),
     "query_cleared": ("media_time_ms",),
     "persona_set": ("persona", "instructions", "language"),
+    "pixels_set": ("max_pixels",),
+    "pack_set": ("pack", "persona", "language"),
     "tick_begun": ("tick", "media_time_ms", "frame_ids"),
     "tick_answered": (
         "tick", "media_time_ms", "action", "reason", "text", "question", "status", "response_id",
@@ -51,8 +53,8 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 KINDS = frozenset(_FIELDS)
 
 _CONFIG = (
-    "model", "persona", "language", "instructions", "auto_response", "seed", "modalities", "voice",
-    "temperature", "max_output_tokens", "speed", "overlap_policy", "playback_policy", "include",
+    "model", "persona", "language", "instructions", "max_pixels", "auto_response", "seed", "modalities",
+    "voice", "temperature", "max_output_tokens", "speed", "overlap_policy", "playback_policy", "include",
 )  # fmt: skip
 
 

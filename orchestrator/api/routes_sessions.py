@@ -41,7 +41,8 @@ async def reset(request: Request, caller: By) -> dict[str, Any]:
 
 @router.post("/v1/streaming/persona", openapi_extra=PERSONA)
 async def persona(request: Request, caller: By) -> JSONResponse:
-    """Set the persona of a session; it takes effect at the next early window handover."""
+    """Set the persona of a session. `planned_tick` names the tick at which the model is told, within a few
+    ticks; `null`: it is told from now on."""
     context, chat = context_of(request), chat_of(request)
     body = await _body(request, caller)
     alias = session_alias(request.headers, body)
@@ -59,7 +60,8 @@ async def persona(request: Request, caller: By) -> JSONResponse:
         )
     session = await chat.open(caller.tenant, alias, choice)
     await chat.set_persona(session, choice)
-    return JSONResponse({"status": "ok", "ok": True, "persona": choice.persona, "session_id": alias})
+    reply = {"status": "ok", "ok": True, "persona": choice.persona, "session_id": alias}
+    return JSONResponse({**reply, "planned_tick": context.memory_of(session.id).planned_tick})
 
 
 @router.post("/v1/sessions/{session_id}/attach-token")

@@ -89,6 +89,7 @@ class BackendCalls:
         self._interrupted = asyncio.Event()
         self._interrupts = 0
         self._busy = False
+        self._planned_tick: int | None = None  # of the update that was carried out last
 
     @property
     def idle(self) -> bool:
@@ -124,6 +125,7 @@ class BackendCalls:
             self._refresh()
             error: VigilError | None = None
             fault: Exception | None = None
+            self._planned_tick = None
             try:
                 await self._call(effect)
             except VigilError as refused:
@@ -132,7 +134,7 @@ class BackendCalls:
                 fault = raised
                 error = ServerFault("the backend failed unexpectedly; the session ends")
             self._busy = False
-            self._on_carried(Carried(effect, error))
+            self._on_carried(Carried(effect, error, self._planned_tick))
             if fault is not None:
                 self._on_fault(fault)
 
@@ -170,7 +172,7 @@ class BackendCalls:
             case BackendCommit(fence=fence, create_response=create_response):
                 await self._backend.commit(fence, create_response)
             case BackendUpdate(config=config):
-                await self._backend.update(config)
+                self._planned_tick = await self._backend.update(config)
             case BackendCancel(cancelled=cancelled, next_fence=next_fence):
                 await self._backend.cancel(cancelled, next_fence)
             case BackendPlayback(response_id=response_id, played_ms=played_ms):

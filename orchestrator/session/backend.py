@@ -46,6 +46,7 @@ class SessionConfig:
     :param model: served model name
     :param persona: key of a persona in the prompt pack
     :param instructions: free text added to the persona
+    :param max_pixels: area of the largest picture the model is shown
     :param auto_response: True: every tick may speak; False: turn mode
     :param modalities: output the client wants: text, audio; what the backend lacks is left out
     :param max_output_tokens: of one response
@@ -62,6 +63,7 @@ class SessionConfig:
     model: str
     persona: str | None = None
     instructions: str | None = None
+    max_pixels: int | None = None
     auto_response: bool | None = None
     language: str | None = None
     seed: int | None = None
@@ -353,8 +355,9 @@ class SessionBackend(Protocol):
     async def commit(self, fence: Fence, create_response: bool) -> None:
         """Seal the turn. ``create_response``: words are wanted (turn mode, ``response.create``)."""
 
-    async def update(self, config: SessionConfig) -> None:
-        """Apply a new configuration, all or nothing; takes effect at the next early handover."""
+    async def update(self, config: SessionConfig) -> int | None:
+        """Apply a new configuration, all or nothing. What the model is told changes at the next early
+        handover: returns the tick meant for it, ``None`` where nothing is left to wait for."""
 
     async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
         """Abort work of ``cancelled``. Refused, releasing nothing, unless ``next_fence`` is newer."""

@@ -27,7 +27,16 @@ MAX_ECHO_BYTES = 16 * 1024
 _READ = frozenset(
     {
         *("type", "id", "session_id", "object", "model", "modalities", "output_modalities", "instructions"),
-        *("persona", "language", "seed", "voice", "ref_audio", "input_audio_format", "output_audio_format"),
+        *(
+            "persona",
+            "language",
+            "max_pixels",
+            "seed",
+            "voice",
+            "ref_audio",
+            "input_audio_format",
+            "output_audio_format",
+        ),
         *("response_format", "sample_rate_hz", "sample_rate", "turn_detection", "overlap_policy"),
         *("overlap_short_ack_ms", "overlap_barge_in_ms", "overlap_silence_rms", "playback_commit_policy"),
         *("temperature", "max_response_output_tokens", "max_output_tokens", "max_tokens", "speed"),
@@ -101,6 +110,7 @@ def _applied(body: Body, base: SessionConfig, capabilities: Capabilities) -> Ses
         language=_text(extra, "language", _text(body, "language", base.language)),
         instructions=_text(body, "instructions", base.instructions),
         voice=voice,
+        max_pixels=_whole(extra, "max_pixels", _whole(body, "max_pixels", base.max_pixels)),
         seed=_whole(extra, "seed", _whole(body, "seed", base.seed)),
         auto_response=_auto_response(extra, base.auto_response),
         temperature=_number(body, "temperature", base.temperature),

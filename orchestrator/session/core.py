@@ -375,7 +375,7 @@ class SessionCore:
             case fx.BackendUpdate(config=config) if error is None:
                 self._shared.config = config
                 self._shared.record(SessionConfigured(config_data(config)))
-                self._shared.emit(ev.SessionUpdated(self.view()))
+                self._shared.emit(ev.SessionUpdated(self.view(), carried.planned_tick))
             case fx.BackendCancel():
                 self._answers.release_endings()
                 if error is not None:

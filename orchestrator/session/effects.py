@@ -85,10 +85,14 @@ AnyBackendEffect = (
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """An input of the core: a backend effect was carried out, or failed with ``error``."""
+    """An input of the core: a backend effect was carried out, or failed with ``error``.
+
+    :param planned_tick: the tick at which an update is meant to show, where it does not at once
+    """
 
     effect: AnyBackendEffect
     error: VigilError | None = None
+    planned_tick: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

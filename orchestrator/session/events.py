@@ -52,8 +52,11 @@ class SessionCreated(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionUpdated(Event):
+    """``planned_tick``: the tick at which what the model is told changes; ``None``: nothing is to come."""
+
     type: ClassVar[str] = "session.updated"
     session: Mapping[str, Any]
+    planned_tick: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

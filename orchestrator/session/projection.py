@@ -100,8 +100,8 @@ class Projection:
                     attachment_generation=event.attachment_generation if event.resume_token else None,
                     resume_token=event.resume_token,
                 )
-            case ev.SessionUpdated(session=session):
-                return wire.SessionUpdated(event_id=event_id, session=dict(session))
+            case ev.SessionUpdated(session=session, planned_tick=tick):
+                return wire.SessionUpdated(event_id=event_id, session=dict(session), planned_tick=tick)
             case ev.SessionClosed(session_id=session_id, reason=reason):
                 return wire.SessionClosed(event_id=event_id, session_id=session_id, reason=reason)
             case ev.SessionExpired(session_id=session_id, reason=reason):

@@ -144,8 +144,11 @@ class SessionCreated(ServerEvent):
 
 
 class SessionUpdated(ServerEvent):
+    """``planned_tick``: the tick from which the model is told of the change, where it isn't yet."""
+
     type: Literal["session.updated"] = "session.updated"
     session: Json
+    planned_tick: int | None = None
 
 
 class SessionResumed(ServerEvent):

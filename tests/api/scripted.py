@@ -73,9 +73,9 @@ class AnsweringBackend(ScriptedBackend):
         self.configs.append(config)
         await super().open(config)
 
-    async def update(self, config: SessionConfig) -> None:
+    async def update(self, config: SessionConfig) -> int | None:
         self.configs.append(config)
-        await super().update(config)
+        return await super().update(config)
 
     async def append(self, unit: InputUnit, fence: Fence, operation_id: str) -> None:
         await super().append(unit, fence, operation_id)

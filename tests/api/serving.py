@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,14 +18,20 @@ from orchestrator.app import Core, make_app, open_core
 from orchestrator.engine_setup import prepare_engine
 from orchestrator.server import Server, server_config
 from orchestrator.settings import Settings
+from prompts.pack import Pack
 from tests.fakes.engine import FakeEngine
 from tests.fakes.pictures import jpeg
 
 
 class Served:
-    """``async with Served(engine, folder) as served``: ``served.client`` speaks to it."""
+    """``async with Served(engine, folder) as served``: ``served.client`` speaks to it.
 
-    def __init__(self, engine: FakeEngine, data: Path, **settings: Any) -> None:
+    ``edit``: what somebody did to the prompt pack's files.
+    """
+
+    def __init__(
+        self, engine: FakeEngine, data: Path, *, edit: Callable[[Pack], Pack] | None = None, **settings: Any
+    ) -> None:
         defaults: dict[str, Any] = {
             "engine": engine.url,
             "data": data,
@@ -32,12 +39,15 @@ class Served:
             "auth": {"required": False},
         }
         self.settings = Settings(**{**defaults, **settings})
+        self.edit = edit
         self.told: list[str] = []
         self.core: Core
         self.client: httpx.AsyncClient
 
     async def __aenter__(self) -> Served:
         engine = await asyncio.to_thread(prepare_engine, self.settings, self.told.append)
+        if self.edit is not None:
+            engine = replace(engine, pack=self.edit(engine.pack))
         self.core = await open_core(self.settings, engine, durable=True)
         listener = socket.socket(proto=socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))

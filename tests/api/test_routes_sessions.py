@@ -41,7 +41,8 @@ async def test_work_behind_a_reset_never_touches_the_new_session() -> None:
 async def test_a_persona_is_set_before_or_after_the_first_frame() -> None:
     async with Server() as server:
         response = await server.client.post("/v1/streaming/persona", json={"persona": "silent", "user": "s"})
-        assert response.json() == {"status": "ok", "ok": True, "persona": "silent", "session_id": "s"}
+        expected = {"status": "ok", "ok": True, "persona": "silent", "session_id": "s", "planned_tick": None}
+        assert response.json() == expected
         assert server.backend.configs[-1].persona == "silent"
         await server.chat(image(), session_id="s")
         await server.client.post("/v1/streaming/persona", json={"persona": "default", "session_id": "s"})

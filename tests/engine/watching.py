@@ -30,6 +30,7 @@ from memory.store.base import Entry
 from orchestrator.keeping import Keeper, Kept
 from orchestrator.runtime.clock import SystemClock
 from orchestrator.runtime.registry import SessionSpec
+from prompts.pack import Pack
 from tests.engine_launch.real_engine import RealEngine
 
 SIDE = 448
@@ -227,8 +228,8 @@ class _Keeping:
     def __init__(self, keeper: Keeper, watched: Watched) -> None:
         self._keeper, self._watched = keeper, watched
 
-    async def keep(self, spec: SessionSpec, pack_digest: str) -> Kept:
-        kept = await self._keeper.keep(spec, pack_digest)
+    async def keep(self, spec: SessionSpec, pack: Pack) -> Kept:
+        kept = await self._keeper.keep(spec, pack)
         kept.log.subscribe(self._note)  # type: ignore[attr-defined]
         return kept
 

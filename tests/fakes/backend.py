@@ -46,6 +46,7 @@ class ScriptedBackend:
         self.finished: list[Call] = []
         self.cancelled: list[Call] = []
         self.closed = False
+        self.planned_tick: int | None = None  # what updates return
         self._capabilities = capabilities
         self._gates: dict[str, asyncio.Event] = {}
         self._failures: dict[str, list[Exception]] = {}
@@ -115,8 +116,9 @@ class ScriptedBackend:
     async def commit(self, fence: Fence, create_response: bool) -> None:
         await self._called("commit", fence, create_response)
 
-    async def update(self, config: SessionConfig) -> None:
+    async def update(self, config: SessionConfig) -> int | None:
         await self._called("update", config)
+        return self.planned_tick
 
     async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
         await self._called("cancel", cancelled, next_fence)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from memory.audit import PrefixAudit
 from memory.facts import (
@@ -17,6 +17,7 @@ from memory.facts import (
     FrameSeen,
     HeadFrozen,
     MemoryOpened,
+    PackSet,
     Prewarmed,
     QueryClearedFact,
     QuerySet,
@@ -36,6 +37,7 @@ from memory.render import PlanBytes, chat_messages, plan_bytes
 from prompts.loader import load_pack
 from prompts.pack import Pack
 from tests.memory.prefix_cache import PrefixCache
+from tests.packs import resized, reworded
 
 FRAME_TOKENS = 256
 GENERIC = load_pack("generic")
@@ -64,7 +66,8 @@ class Driver:
     def __init__(self, pack: Pack = JOYVL, *, frame_tokens: int = FRAME_TOKENS, jitter: float = 0.0,
                  **limits: int) -> None:  # fmt: skip
         self.pack = pack
-        self.memory = Memory(pack)
+        self.packs = (pack, reworded(pack), resized(pack))
+        self.memory = Memory(*self.packs)
         self.log: list[tuple[str, dict]] = []
         self.plans: list[Plan] = []
         self.limits = Limits(**limits)
@@ -107,7 +110,7 @@ class Driver:
 
     def rebuilt(self) -> Memory:
         """A memory made from the log alone."""
-        memory = Memory(self.pack)
+        memory = Memory(*self.packs)
         for kind, data in self.log:
             fact = parse_fact(kind, data)
             assert fact is not None
@@ -132,6 +135,16 @@ class Driver:
 
     def clear(self) -> None:
         self.apply(QueryClearedFact(media_time_ms=max(0, self.ms)))
+
+    def change_pack(self, pack: Pack, **limits: int) -> None:
+        """The session is taken up by a process that has an edited pack."""
+        settings = self.memory.settings
+        self.apply(
+            PackSet(
+                pack=pack.family, pack_digest=pack.digest, persona=settings.persona,
+                language=settings.language, limits=asdict(replace(self.limits, **limits)),
+            )
+        )  # fmt: skip
 
     # --- ticks ------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from memory.facts import (
     ItemDeleted,
     LimitsLearned,
     PersonaSet,
+    PixelsSet,
     Prewarmed,
     RollupLanded,
     SummaryLanded,
@@ -115,6 +116,27 @@ class Session(RuleBasedStateMachine):
     def persona(self, persona, instructions, language):
         self.edited = self.edited or language not in (None, self.driver.memory.language)
         self.driver.apply(PersonaSet(persona=persona, instructions=instructions or None, language=language))
+
+    @rule(max_pixels=st.sampled_from([None, 40_000, 100_000, 10**9]))
+    def pixels(self, max_pixels):
+        self.settings_change(lambda: self.driver.apply(PixelsSet(max_pixels=max_pixels)))
+
+    @rule(number=st.integers(0, 2))
+    def pack(self, number):
+        self.edited = True
+        self.settings_change(lambda: self.driver.change_pack(self.driver.packs[number]))
+
+    def settings_change(self, change):
+        """The live window stays as it is, byte for byte; a head with the new settings is frozen at once."""
+        memory = self.driver.memory
+        window, shown, changes = memory.window_index, memory.plan(), memory.parts.changes
+        change()
+        if memory.window_index == window:
+            assert memory.plan() == shown
+        draft = memory.parts.handover.draft if memory.parts.handover else memory.parts.live
+        assert draft.changes == memory.parts.changes
+        if memory.parts.changes != changes:
+            assert memory.planned_switch_tick is not None or memory.window_index != window
 
     @precondition(lambda self: self.responses)
     @rule(data=st.data(), text=TEXTS, complete=st.booleans())

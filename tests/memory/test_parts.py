@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from memory.budget import LimitsTooSmall
 from memory.parts import Parts
 from tests.memory.driver import JOYVL, opened
+from tests.packs import reworded
 
 
 def parts(**limits: int) -> Parts:
@@ -23,16 +26,19 @@ def test_unknown_limits_of_a_later_version_are_ignored() -> None:
 
 def test_the_same_settings_again_change_nothing() -> None:
     built = parts()
-    built.configure("default", "en", None)
-    assert built.settings.changes == 0
-    built.configure("default", "en", "be brief")
-    built.configure("default", "zh", "be brief")
-    assert built.settings.changes == 2
+    assert not built.configure(replace(built.settings, max_pixels=10**9))
+    assert built.changes == 0
+    assert built.configure(replace(built.settings, instructions="be brief"))
+    assert built.configure(replace(built.settings, language="zh"))
+    assert built.configure(replace(built.settings, max_pixels=100_000))
+    assert not built.configure(replace(built.settings, max_pixels=100_000))
+    assert built.configure(replace(built.settings, pack=reworded(JOYVL)))
+    assert built.changes == 4
 
 
 def test_instructions_are_cut_to_their_share_and_neutralised() -> None:
     built = parts(context_tokens=8192)
-    built.configure("default", "en", "<|im_end|>" + "word " * 50_000)
+    built.configure(replace(built.settings, instructions="<|im_end|>" + "word " * 50_000))
     assert "<|im_end|>" not in built.system
     assert built.meter.text(built.system) < 8192 // 2
 
@@ -41,7 +47,7 @@ def test_settings_that_leave_no_room_are_refused_whole() -> None:
     built = parts(context_tokens=1600)
     before = built.system, built.settings, built.lines
     with pytest.raises(LimitsTooSmall):
-        built.configure("default", "en", "word " * 50_000)
+        built.configure(replace(built.settings, instructions="word " * 50_000))
     assert (built.system, built.settings, built.lines) == before
 
 

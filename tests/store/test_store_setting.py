@@ -11,7 +11,7 @@ from orchestrator.keeping import DurableKeeper
 from orchestrator.runtime.clock import SystemClock
 from orchestrator.settings import SettingsError, load_settings
 from tests.fakes.postgres import PrivatePostgres
-from tests.test_keeping import begun, spec
+from tests.test_keeping import PACK, begun, spec
 
 
 async def test_a_session_goes_on_from_postgresql(postgres: PrivatePostgres, tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ async def test_a_session_goes_on_from_postgresql(postgres: PrivatePostgres, tmp_
     before = await DurableKeeper.open(tmp_path, clock, url)
     await begun(before, spec())
     after = await DurableKeeper.open(tmp_path, clock, url)
-    kept = await after.keep(spec(), "d")
+    kept = await after.keep(spec(), PACK)
     assert kept.past
     assert not (tmp_path / "vigil.db").exists()
     await after.aclose()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from bridges.engine import ChatEngine
 from memory.audit import PrefixAudit
@@ -19,7 +19,9 @@ from memory.facts import (
     FrameDropped,
     FrameSeen,
     MemoryOpened,
+    PackSet,
     PersonaSet,
+    PixelsSet,
     TickFailed,
     WindowSwitched,
 )
@@ -82,7 +84,8 @@ class ReplayBackend:
     """One session. See ``SessionBackend`` for the methods.
 
     :param check: decodes and bounds a frame; raises ``bridges.frames.FrameError``
-    :param history: facts that the session's log already holds, when it is resumed
+    :param history: facts that the session's log already holds, when it is resumed; ``packs``: the prompt
+        packs that they name. A window made with another pack than ``pack`` finishes on it
     :param summarizer: writes summaries and long-term blocks; without one the engine itself does
     :param suspect_lane: shared by all sessions of an engine: frames that may have killed it are shown to it
         one at a time
@@ -105,6 +108,7 @@ class ReplayBackend:
         solver: Solver | None = None,
         summarizer: Summarizer | None = None,
         history: Sequence[AnyFact] = (),
+        packs: Sequence[Pack] = (),
         suspect_lane: asyncio.Lock | None = None,
         stopped_by_us: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -126,7 +130,7 @@ class ReplayBackend:
         self._health = EngineHealth()
         policy = DecisionPolicy(pack, options.decide)
         audit = PrefixAudit(options.engine.block_tokens)
-        self._journal = Journal(log, Memory(pack), policy, audit, clock.now, self._on_fact)
+        self._journal = Journal(log, Memory(*packs, pack), policy, audit, clock.now, self._on_fact)
         self._intake = Intake(
             self._journal,
             self._operations,
@@ -210,10 +214,11 @@ class ReplayBackend:
         return replay_capabilities(self._pack, self._options.max_sessions)
 
     async def open(self, config: SessionConfig) -> None:
-        self._check(config)
         if self._history:
-            await self._restore()
+            config = self._known(config)
+            await self._restore(config)
         else:
+            self._check(config)
             persona, language = self._voice(config)
             opened = MemoryOpened(
                 pack=self._pack.family,
@@ -224,6 +229,7 @@ class ReplayBackend:
                 instructions=config.instructions,
                 limits=asdict(self._options.window),
                 jitter=self._options.jitter,
+                max_pixels=self._pixels(config),
             )
             try:
                 self._journal.write(opened)
@@ -270,19 +276,19 @@ class ReplayBackend:
         if create_response:
             self._loop.want_words(fence)
 
-    async def update(self, config: SessionConfig) -> None:
+    async def update(self, config: SessionConfig) -> int | None:
         self._require_open()
         self._check(config)
-        persona, language = self._voice(config)
-        if (persona, language, config.instructions) != (
-            *self._voice(self._config),
-            self._config.instructions,
-        ):
-            self._journal.write(
-                PersonaSet(persona=persona, instructions=config.instructions, language=language)
-            )
+        former = self._journal.memory.settings.max_pixels
+        try:
+            self._apply(config)
+        except LimitsTooSmall as small:
+            if self._journal.memory.settings.max_pixels != former:
+                self._journal.write(PixelsSet(max_pixels=former))
+            raise InvalidRequest(str(small), code=small.code) from small
         self._configure(config)
         self._loop.wake()
+        return self._journal.memory.planned_switch_tick
 
     async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
         self._require_open()
@@ -351,6 +357,30 @@ class ReplayBackend:
     def _voice(self, config: SessionConfig) -> tuple[str, str]:
         return config.persona or self._options.persona, config.language or self._options.language
 
+    def _pixels(self, config: SessionConfig) -> int | None:
+        return self._options.max_pixels if config.max_pixels is None else config.max_pixels
+
+    def _known(self, config: SessionConfig) -> SessionConfig:
+        """The configuration of a session that goes on, without what the pack no longer has."""
+        try:
+            self._check(config)
+        except InvalidRequest as unknown:
+            _log.warning("a session goes on with defaults: %s", unknown.message)
+            return replace(config, persona=None, language=None, max_pixels=None)
+        return config
+
+    def _apply(self, config: SessionConfig) -> None:
+        """Log what the model is to be told otherwise. Raises ``LimitsTooSmall``."""
+        settings, pixels = self._journal.memory.settings, self._pixels(config)
+        if settings.max_pixels != pixels:
+            self._journal.write(PixelsSet(max_pixels=pixels))
+        persona, language = self._voice(config)
+        told = (settings.persona, settings.language, settings.instructions)
+        if told != (persona, language, config.instructions):
+            self._journal.write(
+                PersonaSet(persona=persona, instructions=config.instructions, language=language)
+            )
+
     def _check(self, config: SessionConfig) -> None:
         persona, language = self._voice(config)
         if language not in self._pack.languages:
@@ -361,14 +391,22 @@ class ReplayBackend:
             raise InvalidRequest(
                 f"no persona {persona!r}; use one of: {known}", code="unknown_persona", param="persona"
             )
+        bounds = self._pack.pixels
+        if config.max_pixels is not None and not bounds.min <= config.max_pixels <= bounds.max:
+            raise InvalidRequest(
+                f"max_pixels lies between {bounds.min} and {bounds.max} here",
+                code="invalid_max_pixels",
+                param="max_pixels",
+            )
 
     def _configure(self, config: SessionConfig) -> None:
         self._config = config
         self._loop.auto = self._options.auto if config.auto_response is None else config.auto_response
         self._loop.asked = Asked(config.seed, config.temperature, config.max_output_tokens)
 
-    async def _restore(self) -> None:
-        """Continue the log: what was in flight when it ended has failed and leaves no scar."""
+    async def _restore(self, config: SessionConfig) -> None:
+        """Continue the log: what was in flight when it ended has failed and leaves no scar. What was set
+        up otherwise meanwhile shows at an early handover."""
         self._journal.restore(self._history)
         for fact in self._history:
             if isinstance(fact, FrameSeen):
@@ -379,6 +417,24 @@ class ReplayBackend:
             self._journal.write(TickFailed(tick=tick, media_time_ms=now_ms, code="restarted"))
         await self._delegations.restored(self._loop.fence, self._history)
         self._history = ()
+        try:
+            self._take_over(config)
+        except LimitsTooSmall as small:
+            raise EngineFault(str(small), code=small.code) from small
+
+    def _take_over(self, config: SessionConfig) -> None:
+        if self._journal.memory.settings.pack.digest != self._pack.digest:
+            persona, language = self._voice(config)
+            self._journal.write(
+                PackSet(
+                    pack=self._pack.family,
+                    pack_digest=self._pack.digest,
+                    persona=persona,
+                    language=language,
+                    limits=asdict(self._options.window),
+                )
+            )
+        self._apply(config)
 
     def _require_open(self) -> None:
         if self._closing or not self._opened:

@@ -35,8 +35,8 @@ class Checked(Protocol):
     def height(self) -> int: ...
 
 
-FrameCheck = Callable[[bytes], Awaitable[Checked]]
-"""Decodes and bounds one frame; raises ``FrameError`` when it cannot be used."""
+FrameCheck = Callable[[bytes, int], Awaitable[Checked]]
+"""Decodes one frame and bounds its area in pixels; raises ``FrameError`` when it cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Intake:
         payloads: dict[str, bytes] = {}
         for position, frame in enumerate(unit.frames):
             try:
-                checked = await self._check(frame.data)
+                checked = await self._check(frame.data, self._journal.memory.pixels)
             except FrameError as fault:
                 raise InvalidRequest(str(fault), code=fault.code, param=f"frames[{position}]") from fault
             uuid = hmac.new(self._key, checked.data, hashlib.sha256).hexdigest()

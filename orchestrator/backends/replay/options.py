@@ -17,6 +17,7 @@ class ReplayOptions:
     :param tenant_key: keys the frame ids towards the engine; same key, same picture, same id
     :param jitter: share by which the first chunk is longer or shorter, -0.2 to 0.2, so that sessions
         started together don't hand over together
+    :param max_pixels: area of the largest picture, for sessions that ask for none; default: the pack's
     :param auto: every tick may speak when the client says nothing about it
     :param max_query_chars: a longer query is refused
     :param delegations: delegated questions in flight; ``delegation_s``: seconds each may take
@@ -32,6 +33,7 @@ class ReplayOptions:
     jitter: float = 0.0
     persona: str = "default"
     language: str = "en"
+    max_pixels: int | None = None
     auto: bool = True
     max_query_chars: int = 8000
     delegations: int = 4

@@ -243,7 +243,12 @@ class TickRunner:
         plan = tools.journal.memory.plan(continue_with=prefix or None)
         flight.plan_frames = len(plan.frames)
         params = decision_params(
-            tools.pack, tools.limits, asked, tick=flight.tick, bias=tools.bias, continued=bool(prefix)
+            tools.journal.memory.pack,
+            tools.limits,
+            asked,
+            tick=flight.tick,
+            bias=tools.bias,
+            continued=bool(prefix),
         )
         request = ChatRequest(chat_messages(plan), params, self._deadlines, tools.session_id)
         await tools.journal.flush()  # a frame is durable before it is sent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -227,10 +228,12 @@ class Log:
         return [fact for fact in self.facts if fact.kind == kind]
 
 
-async def check(data: bytes) -> CheckedFrame:
+async def check(data: bytes, max_pixels: int) -> CheckedFrame:
+    """Frames are squares, as large as they may be."""
     if data.startswith(b"bad"):
         raise FrameError("invalid_image", "the image is broken; send another")
-    return CheckedFrame(data, 512, 512, passed_through=True)
+    side = math.isqrt(max_pixels)
+    return CheckedFrame(data, side, side, passed_through=True)
 
 
 @dataclass
@@ -247,6 +250,7 @@ class Session:
     solver: Solver | None = None
     summarizer: Summarizer | None = None
     history: Sequence[AnyFact] = ()
+    packs: Sequence[Pack] = ()
     frames: TransientFrames = field(default_factory=TransientFrames)
     stopped_by_us: Callable[[], bool] = lambda: False
     outputs_size: int = 256
@@ -272,8 +276,8 @@ class Session:
                 tenant_key=b"key", engine=self.engine_limits, window=self.window, decide=self.decide,
                 outputs=self.outputs_size,
             ),
-            solver=self.solver, summarizer=self.summarizer, history=self.history, suspect_lane=self.lane,
-            stopped_by_us=lambda: self.stopped_by_us(),
+            solver=self.solver, summarizer=self.summarizer, history=self.history, packs=self.packs,
+            suspect_lane=self.lane, stopped_by_us=lambda: self.stopped_by_us(),
         )  # fmt: skip
 
     async def __aenter__(self) -> Session:
