@@ -108,12 +108,12 @@ class Directory:
         """End the session if it is live, then remove its log and frames. Its alias is free."""
         with _store_faults():
             info = await self._find(tenant, name)
-            if self._running is not None:
-                await self._running.registry.end(info.id, "deleted")
-                await self._running.released(info.id)
-                await self._running.forget(info.id)
-            await self._store.delete(info.id)
-        self._bells.ring(info.id)
+            with self._bells.deleting(info.id):
+                if self._running is not None:
+                    await self._running.registry.end(info.id, "deleted")
+                    await self._running.released(info.id)
+                    await self._running.forget(info.id)
+                await self._store.delete(info.id)
         return info.id
 
     async def tail(self, tenant: str, name: str, after: int, *, follow: bool = True) -> Tail:

@@ -18,10 +18,12 @@ from memory.store.store import Store
 
 @dataclass(slots=True, eq=False)
 class Bell:
-    """Rung at news of one session. ``newest``: seq of the newest fact heard of."""
+    """Rung at news of one session. ``newest``: seq of the newest fact heard of; ``deleting``: the session is
+    being deleted, or is gone already."""
 
     rung: asyncio.Event = field(default_factory=asyncio.Event)
     newest: int = 0
+    deleting: bool = False
 
 
 class Bells:
@@ -29,11 +31,12 @@ class Bells:
 
     def __init__(self) -> None:
         self._bells: dict[str, set[Bell]] = {}
+        self._deleting: set[str] = set()
         self.stopped = False
 
     @contextmanager
     def listen(self, session_id: str) -> Iterator[Bell]:
-        bell = Bell()
+        bell = Bell(deleting=session_id in self._deleting)
         self._bells.setdefault(session_id, set()).add(bell)
         try:
             yield bell
@@ -48,6 +51,24 @@ class Bells:
         for bell in self._bells.get(session_id, ()):
             bell.newest = max(bell.newest, seq)
             bell.rung.set()
+
+    @contextmanager
+    def deleting(self, session_id: str) -> Iterator[None]:
+        """While this lasts, the session's end is part of its deletion; if that fails, it just ended."""
+        self._deleting.add(session_id)
+        self._mark(session_id, True)
+        try:
+            yield
+        except BaseException:
+            self._mark(session_id, False)
+            raise
+        finally:
+            self._deleting.discard(session_id)
+            self.ring(session_id)
+
+    def _mark(self, session_id: str, deleting: bool) -> None:
+        for bell in self._bells.get(session_id, ()):
+            bell.deleting = deleting
 
     def stop(self) -> None:
         """No more news: every reader ends."""
@@ -98,7 +119,9 @@ class Tail:
                 if info.last_seq > self.seq:
                     continue
                 self._live = True
-                self.reason = self._end(closed=info.closed_ms is not None)
+                # Its last fact may come after the record of its end, but never once nobody has it open.
+                over = info.closed_ms is not None and not self._store.is_open(self.session_id)
+                self.reason = self._end(closed=over and not self._bell.deleting)
                 if self.reason is not None:
                     return
                 try:

@@ -43,6 +43,7 @@ async def test_each_fact_once_while_others_are_appended(tmp_path: Path, after: i
                 session.log.append("fact", {})
             await asyncio.sleep(0)
         await session.close()
+        await session.release()
         bells.ring("s")
         assert await reading == list(range(after + 1, 111))
 
@@ -66,6 +67,7 @@ async def test_why_a_reading_ends(tmp_path: Path) -> None:
         following = Tail(store, bells, "s", 0)
         reading = asyncio.create_task(read(following))
         await session.close()
+        await session.release()
         bells.ring("s")
         assert (await reading, following.reason) == ([1], "session_closed")
         await store.delete("s")
@@ -85,10 +87,13 @@ async def test_a_stop_ends_readers_that_wait_and_those_that_come(tmp_path: Path)
 
 async def test_a_session_closed_by_another_process_is_noticed_in_a_pause(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, bells, session):
+        await session.release()
+        other = await Store.open(f"sqlite:///{tmp_path}/vigil.db", tmp_path, now_ms=VirtualClock().wall_ms)
         tail = Tail(store, bells, "s", 0)
         async with asyncio.timeout(20), aclosing(tail.pages(0.01)) as pages:
             assert await anext(pages) == ()
-            await session.close()  # no bell rings
+            await (await other.session("s")).close()  # no bell rings here
+            await other.close()
             assert [page async for page in pages if page] == []
         assert tail.reason == "session_closed"
 

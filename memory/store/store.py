@@ -159,6 +159,10 @@ class Store:
             self._open[session_id] = session
             return session
 
+    def is_open(self, session_id: str) -> bool:
+        """The session is open in this process: facts may still be appended, also when its end is recorded."""
+        return session_id in self._open
+
     async def info(self, session_id: str) -> SessionInfo:
         """A session's record, without opening it. Raises ``SessionGone``."""
         return await load_info(self._database, session_id)

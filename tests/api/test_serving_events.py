@@ -192,8 +192,7 @@ async def test_the_end_is_told(tmp_path: Path, end: str) -> None:
                 assert served.core.records is not None
                 served.core.records.stop_readers()
             rest = await reader.rest()
-        # Deleting ends the session first; a reader may be told of that before it is told of the deletion.
-        assert reader.ended in ({end, "session_closed"} if end == "deleted" else {end})
+        assert reader.ended == end
         if end == "session_closed":
             assert rest[-1]["kind"] == "session_ended"
             assert rest[-1]["data"] == {"reason": "reset"}
