@@ -31,6 +31,7 @@ from orchestrator.api.ticks import TickStarts
 from orchestrator.backends.replay.backend import ReplayBackend, replay_capabilities
 from orchestrator.backends.replay.decide import ThresholdRefused, threshold_bias
 from orchestrator.backends.replay.options import ReplayOptions
+from orchestrator.backends.store_faults import told_of
 from orchestrator.directory import Live
 from orchestrator.engine_fit import (
     BACKGROUND,
@@ -45,7 +46,7 @@ from orchestrator.engine_fit import (
 from orchestrator.engine_setup import Engine
 from orchestrator.engine_watch import EngineWatch
 from orchestrator.exits import Exit, SetupError
-from orchestrator.keeping import DurableKeeper, Keeper, TransientKeeper
+from orchestrator.keeping import DurableKeeper, Keeper, ToldLog, TransientKeeper
 from orchestrator.observed import Observed
 from orchestrator.records import Records, counted
 from orchestrator.runtime.actor import Session, SessionParts
@@ -200,7 +201,11 @@ class Core:
 
     async def _build(self, spec: SessionSpec) -> SessionParts:
         pack, facts = self.engine.pack, self.engine.facts
-        kept = await self.keeper.keep(spec, pack)
+        try:
+            kept = await self.keeper.keep(spec, pack)
+        except StoreError as fault:
+            _log.warning("a session could not be opened: %s", fault.message)
+            raise told_of(fault) from fault
         session_id = kept.session_id
         tally = counted(kept, self.metrics)
         if self.records is not None:
@@ -253,7 +258,7 @@ class Core:
         )
         observed = Observed(backend, on_output, on_closed)
         self._parts[session_id] = _Parts(backend, observed, tally)
-        return SessionParts(observed, kept.log, kept.record, session_id)
+        return SessionParts(observed, ToldLog(kept.log), kept.record, session_id)
 
     def _jitter(self) -> float:
         """Where a first chunk ends. A seeded run is meant to be repeatable."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import asdict, dataclass
@@ -18,11 +19,14 @@ from memory.store.session import SessionInfo
 from memory.store.store import Store
 from memory.tally import Tally
 from orchestrator.api.public_facts import public_config
+from orchestrator.backends.store_faults import told_of
 from orchestrator.keeping import kept_packs
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.registry import Registry
 from orchestrator.tail import Bells, Tail
-from orchestrator.wire.errors import InvalidRequest, NotFound, ServerFault
+from orchestrator.wire.errors import InvalidRequest, NotFound
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,4 +240,5 @@ def _store_faults() -> Iterator[None]:
     except SessionGone as gone:
         raise NotFound("the session was deleted meanwhile", code="unknown_session") from gone
     except StoreError as fault:
-        raise ServerFault(f"the store does not answer: {fault.code}", code=fault.code) from fault
+        _log.warning("the store does not answer: %s", fault.message)
+        raise told_of(fault) from fault

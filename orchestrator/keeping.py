@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from memory.facts import AnyFact, parse_fact
 from memory.render import RENDERER
 from memory.store.base import Entry, FrameStore
-from memory.store.errors import SessionGone
+from memory.store.errors import SessionGone, StoreError
 from memory.store.session import DurableSession
 from memory.store.store import Keeping, Store
 from memory.store.transient import TransientFrames, TransientLog
+from orchestrator.backends.store_faults import told_of
 from orchestrator.folder_lock import FolderLock
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Clock, FactLog
@@ -34,6 +35,29 @@ class WatchedLog(FactLog, Protocol):
     """A log that tells of each entry as it is appended."""
 
     def subscribe(self, callback: Callable[[Entry], None]) -> Callable[[], None]: ...
+
+
+class ToldLog(FactLog):
+    """A session's log whose failures are those that its client is told."""
+
+    def __init__(self, log: FactLog) -> None:
+        self._log = log
+
+    def append(self, kind: str, data: Mapping[str, Any]) -> int:
+        with _told():
+            return self._log.append(kind, data)
+
+    async def flush(self) -> None:
+        with _told():
+            await self._log.flush()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as fault:
+        raise told_of(fault) from fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +150,7 @@ class DurableKeeper:
         self.store: Store = store
         self._lock = lock
         self._clock = clock
-        self._ours: set[str] = set()
+        self._ours: dict[str, DurableSession] = {}
 
     @classmethod
     async def open(
@@ -158,16 +182,20 @@ class DurableKeeper:
                 alias=spec.alias,
             )
         kept = session
-        self._ours.add(kept.id)
+        self._ours[kept.id] = kept
         await kept.keep_pack(pack.digest, pack.source)
 
         async def ended(reason: str) -> None:
             if reason != RESUMABLE:
-                with suppress(SessionGone):  # deleted: its end need not be recorded
+                try:
                     await kept.close()
+                except SessionGone:
+                    pass  # deleted: its end need not be recorded
+                except StoreError as fault:
+                    _log.warning("session %s goes on when the store does: %s", kept.id, fault.message)
 
         async def released() -> None:
-            self._ours.discard(kept.id)
+            self._ours.pop(kept.id, None)
             with suppress(SessionGone):
                 await kept.release()
 
@@ -192,6 +220,9 @@ class DurableKeeper:
         info = await self.store.find(spec.tenant, spec.alias)
         if info is None:
             return None, (), ()
+        mine = self._ours.get(info.id)
+        if mine is not None and mine.log.error is not None:
+            raise StoreError(f"session {info.id} is being let go; it goes on in a moment")
         session = await self.store.session(info.id)
         known = (info.model, info.renderer) == (spec.config.model, RENDERER)
         if known and info.last_seq > 0 and info.id not in self._ours:

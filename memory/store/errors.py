@@ -2,7 +2,7 @@
 
 ::
 
-    StoreError              store_error        the database or the disk refused; the write is not durable
+    StoreError              store_unavailable  the database or the disk refused; the write is not durable
     |- LogConflict          log_conflict       another process writes this session
     |- LogFull              log_full           the log's buffer is full: await ``flush`` before more appends
     |- SessionExists        session_exists     that id, or a live session of that alias, is there already
@@ -17,7 +17,7 @@ from typing import ClassVar
 
 
 class StoreError(Exception):
-    code: ClassVar[str] = "store_error"
+    code: ClassVar[str] = "store_unavailable"
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -53,11 +53,13 @@ class FrameFiles:
         return self._path(name).exists()
 
     def read(self, name: str) -> bytes:
-        """The bytes; raises ``KeyError`` when there is no such file."""
+        """The bytes; raises ``KeyError`` when there is no such file, ``StoreError`` when it can't be read."""
         try:
             return self._path(name).read_bytes()
         except FileNotFoundError:
             raise KeyError(name) from None
+        except OSError as error:
+            raise StoreError(f"a frame can't be read: {error.strerror}") from error
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, in the caller's thread; those that are not there are no error."""

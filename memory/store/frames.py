@@ -72,7 +72,8 @@ class SessionFrames:
             await self._files.write(file, data)
 
     def get(self, uuid: str) -> bytes:
-        """The bytes; raises ``KeyError`` when they were deleted or have expired."""
+        """The bytes; raises ``KeyError`` when they were deleted or have expired, ``StoreError`` when the disk
+        does not give them."""
         file = FrameFiles.name(self._tenant, uuid)
         try:
             return self._cache.get(file)

@@ -19,6 +19,7 @@ from orchestrator.wire.errors import (
     InvalidRequest,
     NotFound,
     ServerFault,
+    StoreUnavailable,
     VigilError,
 )
 
@@ -78,6 +79,9 @@ def tick_error(code: str) -> VigilError:
     if code in _UNAVAILABLE:
         text = "the engine does not answer; the input is kept and rides the next tick"
         return EngineUnavailable(text, code=code, retry_after_s=1.0)
+    if code == StoreUnavailable.default_code:
+        text = "the store does not answer; the input is kept and rides the next tick"
+        return StoreUnavailable(text, code=code, retry_after_s=1.0)
     if code in _REFUSED:
         return InvalidRequest(
             f"this input can't be shown to the model ({code}); send another frame", code=code

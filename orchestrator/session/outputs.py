@@ -15,7 +15,7 @@ from orchestrator.session.inputs import Inputs
 from orchestrator.session.operations import Outcome
 from orchestrator.session.shared import Shared
 from orchestrator.session.turns import Turns
-from orchestrator.wire.errors import ServerFault
+from orchestrator.wire.errors import ServerFault, StoreUnavailable
 
 
 class Outputs:
@@ -96,7 +96,8 @@ class Outputs:
             self._shared.emit(ev.TickEvent(done.fence, record, done.error_code))
 
     def _failed(self, failed: be.Failed) -> None:
-        error = ServerFault(failed.message, code=failed.code)
+        unkept = failed.code == StoreUnavailable.default_code
+        error = (StoreUnavailable if unkept else ServerFault)(failed.message, code=failed.code)
         for operation_id in failed.operations:
             self._answer(operation_id, {}, failed.code)
         if failed.fatal:

@@ -12,6 +12,7 @@
     |- Forbidden                    403
     |- ResourceExhausted            429  admission, quota or backpressure; carries retry_after_s
     `- ServerFault                  500
+       |- StoreUnavailable          503  sessions can't be kept or read now; carries retry_after_s
        |- EngineUnavailable         503  unreachable, lost or wedged; carries retry_after_s
        `- EngineFault               502  the engine answered with an error we could not mend
 
@@ -112,6 +113,12 @@ class ResourceExhausted(VigilError):
 
 class ServerFault(VigilError):
     pass
+
+
+class StoreUnavailable(ServerFault):
+    default_code = "store_unavailable"
+    http_status = 503
+    retryable = True
 
 
 class EngineUnavailable(ServerFault):

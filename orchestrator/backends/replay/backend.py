@@ -9,24 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import asdict, replace
+from contextlib import asynccontextmanager
 
 from bridges.engine import ChatEngine
 from memory.audit import PrefixAudit
-from memory.budget import LimitsTooSmall
 from memory.facts import (
     AnyFact,
     FrameDropped,
     FrameSeen,
-    MemoryOpened,
-    PackSet,
-    PersonaSet,
-    PixelsSet,
     TickFailed,
     WindowSwitched,
 )
 from memory.fold import Memory
-from memory.render import RENDERER
 from memory.store.base import FrameStore
 from memory.store.errors import StoreError
 from orchestrator.backends.replay.background import Background, BackgroundTools, Summarizer
@@ -40,10 +34,12 @@ from orchestrator.backends.replay.loop import LoopTools, TickLoop
 from orchestrator.backends.replay.operations import Operations
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.request import Asked
+from orchestrator.backends.replay.settings import SessionSettings
 from orchestrator.backends.replay.stream import OutputStream
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tags import Grammar
 from orchestrator.backends.replay.tick import TickRunner, TickTools
+from orchestrator.backends.store_faults import pictures_of, told_of
 from orchestrator.session.backend import (
     BackendOutput,
     Capabilities,
@@ -63,7 +59,7 @@ from orchestrator.session.backend import (
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
-from orchestrator.wire.errors import Conflict, EngineFault, InvalidRequest
+from orchestrator.wire.errors import Conflict, ServerFault, VigilError
 from prompts.pack import Pack
 
 _log = logging.getLogger(__name__)
@@ -131,6 +127,7 @@ class ReplayBackend:
         policy = DecisionPolicy(pack, options.decide)
         audit = PrefixAudit(options.engine.block_tokens)
         self._journal = Journal(log, Memory(*packs, pack), policy, audit, clock.now, self._on_fact)
+        self._settings = SessionSettings(self._journal, pack, options)
         self._intake = Intake(
             self._journal,
             self._operations,
@@ -154,6 +151,7 @@ class ReplayBackend:
             timeout_s=options.delegation_s,
             recent=options.solver_frames,
         )
+        images = pictures_of(frames)
         self._runner = TickRunner(
             TickTools(
                 session_id=session_id,
@@ -166,7 +164,7 @@ class ReplayBackend:
                 operations=self._operations,
                 stream=self._stream,
                 engine=engine,
-                frames=frames,
+                images=images,
                 clock=clock,
                 delegate=self._delegations.ask,
             )
@@ -179,7 +177,7 @@ class ReplayBackend:
                 limits=options.engine,
                 engine=engine,
                 summarizer=summarizer,
-                images=frames.get,
+                images=images,
                 permits=permits,
                 clock=clock,
                 health=self._health,
@@ -215,26 +213,10 @@ class ReplayBackend:
 
     async def open(self, config: SessionConfig) -> None:
         if self._history:
-            config = self._known(config)
+            config = self._settings.known(config)
             await self._restore(config)
         else:
-            self._check(config)
-            persona, language = self._voice(config)
-            opened = MemoryOpened(
-                pack=self._pack.family,
-                pack_digest=self._pack.digest,
-                renderer=RENDERER,
-                persona=persona,
-                language=language,
-                instructions=config.instructions,
-                limits=asdict(self._options.window),
-                jitter=self._options.jitter,
-                max_pixels=self._pixels(config),
-            )
-            try:
-                self._journal.write(opened)
-            except LimitsTooSmall as small:
-                raise EngineFault(str(small), code=small.code) from small
+            self._settings.open(config)
         self._configure(config)
         self._opened = True
         work = (
@@ -252,23 +234,25 @@ class ReplayBackend:
             frames = await self._intake.admit(unit)
             self._require_open()
             self._loop.fence = max(self._loop.fence, fence)
-            self._intake.take(frames, operation_id, lossless=unit.lossless)
+            async with self._kept():
+                self._intake.take(frames, operation_id, lossless=unit.lossless)
             self._loop.news()
         await self._loop.tell_unanswerable()
 
     async def tell(self, fact: ConversationFact, fence: Fence) -> None:
         self._require_open()
-        match fact:
-            case QueryAsked():
-                self._loop.fence = max(self._loop.fence, fence)
-                await self._conversation.asked(fact)
-            case QueryCleared():
-                self._loop.fence = max(self._loop.fence, fence)
-                self._conversation.cleared(fact)
-            case Heard():
-                self._conversation.heard(fact, fence)
-            case ResponseOptions():
-                self._loop.options(fact, fence)
+        async with self._kept():
+            match fact:
+                case QueryAsked():
+                    self._loop.fence = max(self._loop.fence, fence)
+                    await self._conversation.asked(fact)
+                case QueryCleared():
+                    self._loop.fence = max(self._loop.fence, fence)
+                    self._conversation.cleared(fact)
+                case Heard():
+                    self._conversation.heard(fact, fence)
+                case ResponseOptions():
+                    self._loop.options(fact, fence)
 
     async def commit(self, fence: Fence, create_response: bool) -> None:
         self._require_open()
@@ -278,14 +262,8 @@ class ReplayBackend:
 
     async def update(self, config: SessionConfig) -> int | None:
         self._require_open()
-        self._check(config)
-        former = self._journal.memory.settings.max_pixels
-        try:
-            self._apply(config)
-        except LimitsTooSmall as small:
-            if self._journal.memory.settings.max_pixels != former:
-                self._journal.write(PixelsSet(max_pixels=former))
-            raise InvalidRequest(str(small), code=small.code) from small
+        async with self._kept():
+            self._settings.update(config)
         self._configure(config)
         self._loop.wake()
         return self._journal.memory.planned_switch_tick
@@ -354,51 +332,6 @@ class ReplayBackend:
 
     # --- parts of the calls --------------------------------------------------------------------------------
 
-    def _voice(self, config: SessionConfig) -> tuple[str, str]:
-        return config.persona or self._options.persona, config.language or self._options.language
-
-    def _pixels(self, config: SessionConfig) -> int | None:
-        return self._options.max_pixels if config.max_pixels is None else config.max_pixels
-
-    def _known(self, config: SessionConfig) -> SessionConfig:
-        """The configuration of a session that goes on, without what the pack no longer has."""
-        try:
-            self._check(config)
-        except InvalidRequest as unknown:
-            _log.warning("a session goes on with defaults: %s", unknown.message)
-            return replace(config, persona=None, language=None, max_pixels=None)
-        return config
-
-    def _apply(self, config: SessionConfig) -> None:
-        """Log what the model is to be told otherwise. Raises ``LimitsTooSmall``."""
-        settings, pixels = self._journal.memory.settings, self._pixels(config)
-        if settings.max_pixels != pixels:
-            self._journal.write(PixelsSet(max_pixels=pixels))
-        persona, language = self._voice(config)
-        told = (settings.persona, settings.language, settings.instructions)
-        if told != (persona, language, config.instructions):
-            self._journal.write(
-                PersonaSet(persona=persona, instructions=config.instructions, language=language)
-            )
-
-    def _check(self, config: SessionConfig) -> None:
-        persona, language = self._voice(config)
-        if language not in self._pack.languages:
-            known = ", ".join(self._pack.languages)
-            raise InvalidRequest(f"no language {language!r}; use one of: {known}", param="language")
-        if persona not in self._pack.personas:
-            known = ", ".join(sorted(self._pack.personas))
-            raise InvalidRequest(
-                f"no persona {persona!r}; use one of: {known}", code="unknown_persona", param="persona"
-            )
-        bounds = self._pack.pixels
-        if config.max_pixels is not None and not bounds.min <= config.max_pixels <= bounds.max:
-            raise InvalidRequest(
-                f"max_pixels lies between {bounds.min} and {bounds.max} here",
-                code="invalid_max_pixels",
-                param="max_pixels",
-            )
-
     def _configure(self, config: SessionConfig) -> None:
         self._config = config
         self._loop.auto = self._options.auto if config.auto_response is None else config.auto_response
@@ -417,24 +350,7 @@ class ReplayBackend:
             self._journal.write(TickFailed(tick=tick, media_time_ms=now_ms, code="restarted"))
         await self._delegations.restored(self._loop.fence, self._history)
         self._history = ()
-        try:
-            self._take_over(config)
-        except LimitsTooSmall as small:
-            raise EngineFault(str(small), code=small.code) from small
-
-    def _take_over(self, config: SessionConfig) -> None:
-        if self._journal.memory.settings.pack.digest != self._pack.digest:
-            persona, language = self._voice(config)
-            self._journal.write(
-                PackSet(
-                    pack=self._pack.family,
-                    pack_digest=self._pack.digest,
-                    persona=persona,
-                    language=language,
-                    limits=asdict(self._options.window),
-                )
-            )
-        self._apply(config)
+        self._settings.take_over(config)
 
     def _require_open(self) -> None:
         if self._closing or not self._opened:
@@ -461,8 +377,23 @@ class ReplayBackend:
         """A fault of one task ends this session, with a word to the client, and no other one."""
         try:
             await run()
+        except StoreError as fault:
+            _log.exception("a session can't be kept any more")
+            await self._end_with(told_of(fault))
         except Exception as fault:
             _log.exception("a task of a session failed")
-            code = fault.code if isinstance(fault, StoreError) else "internal_error"
-            message = f"internal fault: {type(fault).__name__}"
-            await self._stream.put(Failed(self._loop.fence, code, message, fatal=True))
+            await self._end_with(ServerFault(f"internal fault: {type(fault).__name__}"))
+
+    @asynccontextmanager
+    async def _kept(self) -> AsyncIterator[None]:
+        """A fact that the log does not take ends the session: it may go on from what is durable."""
+        try:
+            yield
+        except StoreError as fault:
+            _log.exception("a session can't be kept any more")
+            error = told_of(fault)
+            await self._end_with(error)
+            raise error from fault
+
+    async def _end_with(self, error: VigilError) -> None:
+        await self._stream.put(Failed(self._loop.fence, error.code, error.message, fatal=True))

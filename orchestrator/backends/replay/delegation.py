@@ -13,6 +13,7 @@ from bridges.solver import SolverAsk, SolverError, SolverFrame
 from memory.facts import AnyFact, DelegationBegun, DelegationDone, FrameSeen
 from memory.render import frame_caption, solver_prompt
 from memory.store.base import FrameStore
+from memory.store.errors import StoreError
 from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.repeats import folded
 from orchestrator.session.backend import Clock, Delegation, Ids
@@ -169,7 +170,7 @@ class Delegations:
         for seen in self._recent:
             try:
                 data = self._frames.get(seen.uuid)
-            except KeyError:  # deleted or expired meanwhile
+            except (KeyError, StoreError):  # deleted or expired meanwhile, or not readable now
                 continue
             frames.append(SolverFrame(frame_caption(self._pack, memory.language, seen.media_time_ms), data))
         return SolverAsk(prompt.system, prompt.text, tuple(frames))

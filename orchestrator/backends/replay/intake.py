@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,12 @@ from memory.store.errors import StoreError
 from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.operations import Operations
 from orchestrator.backends.replay.suspects import Suspects
+from orchestrator.backends.store_faults import told_of
 from orchestrator.session.backend import Ids
 from orchestrator.session.units import InputUnit
-from orchestrator.wire.errors import InvalidRequest, ResourceExhausted, ServerFault, Unsupported
+from orchestrator.wire.errors import InvalidRequest, ResourceExhausted, Unsupported
+
+_log = logging.getLogger(__name__)
 
 MAX_WAITING_LOSSLESS = 64
 _REMEMBERED = 4096
@@ -109,7 +113,8 @@ class Intake:
             for uuid, data in payloads.items():
                 await self._store.put(uuid, data)
         except StoreError as fault:
-            raise ServerFault(f"the frame could not be stored: {fault.message}", code=fault.code) from fault
+            _log.warning("a frame could not be stored: %s", fault.message)
+            raise told_of(fault) from fault
         return tuple(admitted)
 
     def take(self, frames: Sequence[Admitted], operation_id: str, *, lossless: bool) -> None:

@@ -29,6 +29,7 @@ from orchestrator.backends.replay.request import Asked
 from orchestrator.backends.replay.stream import OutputStream
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tick import CANCELLED, SUPERSEDED, Ended, TickRunner
+from orchestrator.backends.store_faults import RETRY_S, PictureUnread
 from orchestrator.session.backend import (
     Action,
     Clock,
@@ -304,6 +305,10 @@ class TickLoop:
         tools, now = self._tools, self._tools.clock.now()
         if isinstance(error, EngineRefused):
             await self._refused(ended, error)
+            return
+        if isinstance(error, PictureUnread):  # the engine was not asked
+            await self._give_up(error.code)
+            self._retry_at = max(self._retry_at, now + RETRY_S)
             return
         if isinstance(error, EngineUnreachable | EngineBroken):
             self._suspect(ended)

@@ -10,11 +10,17 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from bridges.engine import ChatEngine, ChatRequest, EngineError, EngineServerError, Finished
+from bridges.engine import (
+    ChatEngine,
+    ChatRequest,
+    EngineError,
+    EngineServerError,
+    Finished,
+    ImageBytes,
+)
 from memory.facts import TickAnswered, TickBegun, TickFailed
 from memory.plan import AuditResult, Usage
 from memory.render import chat_messages
-from memory.store.base import FrameStore
 from memory.store.errors import StoreError
 from orchestrator.backends.replay.answer import canonical
 from orchestrator.backends.replay.decide import Ask, DecideOptions, Reason, Verdict, judge, tick_deadlines
@@ -111,7 +117,7 @@ class TickTools:
     operations: Operations
     stream: OutputStream
     engine: ChatEngine
-    frames: FrameStore
+    images: ImageBytes
     clock: Clock
     delegate: Callable[[Fence, str, str], Awaitable[Delegation]]
 
@@ -262,7 +268,7 @@ class TickRunner:
             await tools.stream.put(TextDelta(flight.fence, text))
             flight.shown += text
 
-        return await call.run(tools.engine, request, tools.frames.get, show)
+        return await call.run(tools.engine, request, tools.images, show)
 
     # --- ending a tick --------------------------------------------------------------------------------------
 

@@ -254,6 +254,7 @@ class Session:
     frames: TransientFrames = field(default_factory=TransientFrames)
     stopped_by_us: Callable[[], bool] = lambda: False
     outputs_size: int = 256
+    max_pixels: int | None = None
     read: bool = True
     check: FrameCheck = check
     neighbour: Session | None = None
@@ -274,7 +275,7 @@ class Session:
             "s1", self.pack, self.engine, self.frames, self.log, self.permits, self.clock, CountingIds(),
             self.check, ReplayOptions(
                 tenant_key=b"key", engine=self.engine_limits, window=self.window, decide=self.decide,
-                outputs=self.outputs_size,
+                outputs=self.outputs_size, max_pixels=self.max_pixels,
             ),
             solver=self.solver, summarizer=self.summarizer, history=self.history, packs=self.packs,
             suspect_lane=self.lane, stopped_by_us=lambda: self.stopped_by_us(),

@@ -13,7 +13,7 @@ from orchestrator.session.backend import (
     Closed,
     Failed,
 )
-from orchestrator.wire.errors import Conflict, ServerFault
+from orchestrator.wire.errors import Conflict, TooLarge
 from tests.backends.replay.harness import SILENCE, Answer, Session
 from tests.fakes.clock import settle
 
@@ -81,7 +81,7 @@ async def test_a_log_that_cannot_be_written_ends_the_session_before_anything_is_
 
 async def test_a_frame_that_cannot_be_stored_is_refused_and_leaves_nothing() -> None:
     async with Session(frames=TransientFrames(max_bytes=4)) as s:
-        with pytest.raises(ServerFault) as refused:
+        with pytest.raises(TooLarge) as refused:
             await s.frame(data=b"too long")
         assert refused.value.code == "frame_too_large"
         assert s.log.of("frame_seen") == []

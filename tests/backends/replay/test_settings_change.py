@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from memory.plan import Limits
-from orchestrator.backends.replay.request import EngineLimits
 from orchestrator.session.backend import SessionConfig
 from orchestrator.wire.errors import InvalidRequest
 from prompts.pack import Pack
@@ -157,10 +156,6 @@ async def test_a_pack_that_leaves_no_room_is_refused_by_name() -> None:
 
 async def test_the_service_may_change_the_default_size_of_pictures() -> None:
     before = await rested()
-    again = resumed(before, JOYVL)
-    again.backend._options = again.backend._options.__class__(
-        tenant_key=b"key", engine=EngineLimits(), decide=again.decide, max_pixels=SMALL
-    )
-    async with again as s:
+    async with resumed(before, JOYVL, max_pixels=SMALL) as s:
         await s.run_frames(5)
         assert sides(s)[-1] == 256
