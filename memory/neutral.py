@@ -55,23 +55,3 @@ def restore(text: str, tokens: Iterable[str]) -> str:
     if whole.startswith(" "):
         whole = whole[1:]
     return re.sub(f"({_opener(known).pattern}) ", r"\1", whole)
-
-
-def holds_control(text: str, tokens: Iterable[str]) -> bool:
-    """True when a control token stands in ``text``, in any case."""
-    lowered = text.casefold()
-    return any(token.casefold() in lowered for token in tokens)
-
-
-def said_or_canonical(generated: str, canonical: str, pack: Pack, *, parses: bool) -> tuple[str, bool]:
-    """What the window stores for an answer, and whether it is the generated text byte for byte.
-
-    :param generated: the model's text, a stripped stop text added back
-    :param canonical: the form of what the client received, used when ``generated`` may not be replayed
-    :param parses: the answer's text reads as a decision of the pack's grammar
-    """
-    tags = frozenset((*pack.tags.all, *pack.tags.variants))
-    foreign = control_tokens(pack) - tags
-    if parses and generated and not holds_control(generated, foreign) and not _SURROGATE.search(generated):
-        return generated, True
-    return canonical, False

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.neutral import control_tokens, holds_control, neutralise, restore, said_or_canonical
-from tests.memory.driver import GENERIC, JOYVL
+from memory.neutral import control_tokens, neutralise, restore
+from tests.memory.driver import JOYVL
 
 TOKENS = control_tokens(JOYVL)
 MARKS = ["<", "|", ">", "im_", "end", "/", "silence", " ", "\n", "\r", "[", "\\", "\ud83d", "a", "数"]
@@ -24,7 +24,8 @@ def test_restore_gives_the_text_back(text: str) -> None:
 @given(HOSTILE, HOSTILE)
 def test_no_token_survives_nor_is_formed_by_joining(one: str, other: str) -> None:
     joined = neutralise(one, TOKENS) + neutralise(other, TOKENS)
-    assert not holds_control(joined, TOKENS)
+    lowered = joined.casefold()
+    assert not [token for token in TOKENS if token.casefold() in lowered]
 
 
 @given(HOSTILE)
@@ -53,26 +54,3 @@ def test_tag_spellings_in_any_case_are_broken() -> None:
 def test_tokens_that_cannot_be_broken_are_refused(token: str) -> None:
     with pytest.raises(ValueError, match="control token"):
         neutralise("text", frozenset({token}))
-
-
-@pytest.mark.parametrize(
-    ("generated", "kept"),
-    [
-        ("</silence>", True),
-        ("</response>  The door\n opened ", True),
-        ("</response> note </delegation> question", True),
-        ("<response> hi", True),
-        ("</response> a<|im_end|>b", False),
-        ("</response> a<|IMAGE_PAD|>", False),
-        ("</response> a</think>", False),
-        ("\ud800", False),
-        ("", False),
-    ],
-)
-def test_said_is_the_generated_text_unless_it_holds_a_foreign_token(generated: str, kept: bool) -> None:
-    said, is_generated = said_or_canonical(generated, "</silence>", JOYVL, parses=True)
-    assert (said, is_generated) == ((generated, True) if kept else ("</silence>", False))
-
-
-def test_said_is_canonical_where_the_answer_does_not_parse() -> None:
-    assert said_or_canonical("hello", "<silence>", GENERIC, parses=False) == ("<silence>", False)
