@@ -66,10 +66,9 @@ class Chunks:
 
     def take(self, seq: int, frames: Sequence[FrameRef]) -> None:
         """Turn ``seq`` showed ``frames``."""
-        if frames and self.open.start_ms is None:
-            self.open.start_ms, self.open.start_seq = frames[0].media_time_ms, seq
-        if frames and self.open.start_ms is not None:
-            self.open.start_ms = min(self.open.start_ms, frames[0].media_time_ms)
+        if frames:
+            first, start = frames[0].media_time_ms, self.open.start_ms
+            self.open.start_ms = first if start is None else min(start, first)
         self.open.frames += ((seq, frame) for frame in frames)
         self.open.fresh += len(frames)
 

@@ -19,6 +19,19 @@ def test_a_chunk_told_by_text_makes_a_head_due_once() -> None:
     assert len(driver.heads) == 2 and [s.reason for s in driver.switches] == ["opened", "chunk"]
 
 
+def test_a_first_turn_without_a_frame_needs_no_new_head() -> None:
+    """A question before the first picture stays in the window with its answer."""
+    driver = Driver(chunk_frames=20, **ROOMY)
+    driver.ask("are you there?")
+    driver.tick("yes", frame=False)
+    driver.run(10, summary_after=10**6)
+    assert len(driver.heads) == len(driver.switches) == 1
+    assert driver.plans[-1].turns[0].said == "</response> yes"
+    driver.run(15, summary_after=2)
+    assert [s.reason for s in driver.switches] == ["opened", "chunk"]
+    assert "<0.0-" in head_text(driver.plans[-1])
+
+
 def test_a_later_summary_waits_for_an_earlier_one() -> None:
     """Out of order: the head's text has no hole that frames could still fill."""
     driver = Driver(chunk_frames=20, **ROOMY)
