@@ -12,6 +12,7 @@ silence and response tags without text                 silence
 several lines                                          all kept
 a delegation tag anywhere                              delegate; the text before it is the note
 delegation without a question                          the standing query is the question; none: no delegation
+delegation that the persona was not offered            no delegation; its question is dropped
 several delegation tags                                the first question only
 wrong case or slash of a tag                           accepted and counted
 a truncated tag at the end                             discarded
@@ -96,10 +97,19 @@ class AnswerParser:
 
     :param standing_query: the question of a delegation that names none
     :param prefix: assistant text that the engine continued; it is part of the answer
+    :param offered: the model was told that it may delegate
     """
 
-    def __init__(self, grammar: Grammar, standing_query: str | None = None, prefix: str = "") -> None:
+    def __init__(
+        self,
+        grammar: Grammar,
+        standing_query: str | None = None,
+        prefix: str = "",
+        *,
+        offered: bool = True,
+    ) -> None:
         self._query = standing_query
+        self._offered = offered
         self._scanner = Scanner(grammar)
         self._raw = ""
         self._seen: Counter[Kind] = Counter()
@@ -113,7 +123,7 @@ class AnswerParser:
 
     @property
     def delegating(self) -> bool:
-        return bool(self._seen[Kind.DELEGATION])
+        return self._offered and bool(self._seen[Kind.DELEGATION])
 
     def feed(self, delta: str) -> str:
         """Visible text that is now certain."""
@@ -139,7 +149,7 @@ class AnswerParser:
         shown = self._target.add(text)
         if self._target is self._visible:
             return shown
-        if self._target is self._question and shown:
+        if self._target is self._question and shown and self._offered:
             return self._note()
         return ""
 
@@ -195,6 +205,8 @@ class AnswerParser:
         action = Action.DELEGATE if question else Action.RESPONSE if text else Action.SILENCE
         if not tagged:
             odd["no_tag" if self._raw.strip() else "empty"] += 1
+        elif seen[Kind.DELEGATION] and not self._offered:
+            odd["unoffered_delegation"] += 1
         elif seen[Kind.SILENCE] and (seen[Kind.RESPONSE] or self.delegating):
             odd["tag_mix"] += 1
         elif seen[Kind.RESPONSE] and not text and not self.delegating:

@@ -37,6 +37,7 @@ class EngineCall:
 
     :param prefix: assistant text that the engine continues
     :param repeats: folded lines that may not be said again
+    :param offered: the prompt offers delegation
     :param muted: nothing is shown: the answer is a probe
     """
 
@@ -49,12 +50,13 @@ class EngineCall:
         prefix: str,
         repeats: tuple[str, ...],
         ratio: float,
+        offered: bool,
         muted: bool,
     ) -> None:
         self._grammar = grammar
         self._limits = limits
         self._muted = muted
-        self._parser = AnswerParser(grammar, standing_query, prefix)
+        self._parser = AnswerParser(grammar, standing_query, prefix, offered=offered)
         self._guard = RepeatGuard(repeats, ratio)
         self._scorer = _Scorer(grammar, None if prefix else limits.decision)
 

@@ -211,6 +211,7 @@ class TickRunner:
             prefix=prefix,
             repeats=() if prefix else tools.journal.policy.lines.repeats(flight.begun.media_time_ms),
             ratio=tools.options.dedup_ratio,
+            offered=(tools.grammar.tags.delegation or "") in memory.head.system,
             muted=flight.ask is Ask.PROBE,
         )
         flight.request = asyncio.create_task(

@@ -127,6 +127,27 @@ PIECES = st.sampled_from(
      "response", "ence>", " ", "\n", "Fire!", "a b", "é", "\ufffd", "🔥", "<|im_end|>", "<|im", "_end|>",
      "</ silence >", "<think>", "delegation>", "ſ", "K"]
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("raw", "action", "text"),
+    [
+        ("</response> One moment. </delegation> Who is it?", RESPONSE, "One moment."),
+        ("One moment. </delegation> Who is it?", SILENCE, ""),
+        ("</delegation>", SILENCE, ""),
+        ("</delegation> Who is it? </response> A bus.", RESPONSE, "A bus."),
+    ],
+)
+def test_what_was_not_offered_is_not_delegated(raw: str, action: Action, text: str) -> None:
+    for deltas in ([raw], list(raw)):
+        parser = AnswerParser(GRAMMAR, "what is it?", offered=False)
+        shown = "".join(parser.feed(d) for d in deltas) + parser.finish()
+        outcome = parser.outcome()
+        assert (outcome.action, outcome.text, outcome.question) == (action, text, None)
+        assert shown == text and outcome.healthy and not outcome.parses
+        assert outcome.oddities["unoffered_delegation"] == 1
+
+
 RAW = st.lists(PIECES, max_size=14).map("".join)
 
 

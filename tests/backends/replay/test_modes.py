@@ -143,6 +143,15 @@ async def test_breaker_stops_speech_and_says_why() -> None:
         assert notices == ["unhealthy_output", "unhealthy_output"]
 
 
+async def test_flaw_24_a_persona_that_was_not_told_of_delegation_does_not_delegate() -> None:
+    script = ["</response> Wait. </delegation> Who is it?"]
+    async with Session(script, config=SessionConfig("m", persona="silent")) as s:
+        await s.frame()
+        assert (s.spoken, s.rows[-1]["action"]) == ("Wait.", "response")
+        assert not s.log.of("delegation_begun")
+        assert s.log.of("tick_answered")[-1].said == "</response> Wait."
+
+
 async def test_flaw_24_persona_change_is_one_fact_and_unknown_ones_change_nothing() -> None:
     async with Session() as s:
         await s.run_frames(2)
