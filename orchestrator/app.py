@@ -128,6 +128,7 @@ class Core:
         self._endings: dict[str, asyncio.Task[None]] = {}
         self.records: Records | None = None
         if keeper.store is not None:
+            keeper.store.observe_writes(self.metrics.store_write)
             self.records = Records(
                 keeper.store,
                 settings.webhook,
@@ -299,6 +300,7 @@ class Core:
         engine = self.watch.state()
         permits = self.permits.statistics()
         solvers = self.solvers.statistics() if self.solvers else {}
+        store = self.keeper.store.statistics() if self.keeper.store else {}
         return {
             "sessions": {state: float(registry[state]) for state in ("open", "opening", "closing")},
             "sessions_limit": float(registry["max_sessions"]),
@@ -320,6 +322,7 @@ class Core:
                 sum(p.backend.statistics()["summaries"]["gaps"] for p in self._parts.values())
             ),
             **({"summarizer": self.summarizer.statistics()} if self.summarizer else {}),
+            **({"store_writer": store["writer"], "store_open": float(store["open"])} if store else {}),
             **(self.records.gauges() if self.records else {}),
             "engine_ready": float(engine.ready),
             "engine_state": {state: float(state == engine.state) for state in ENGINE_STATES},

@@ -261,6 +261,10 @@ class Store:
 
         return await self._database.write(work)
 
+    def observe_writes(self, told: Callable[[float], None]) -> None:
+        """Call ``told`` with the seconds of each transaction of facts and frames, retries included."""
+        self._writer.on_write = told
+
     def statistics(self) -> dict[str, Any]:
         """``open`` sessions, the ``writer``'s and the frame ``cache``'s figures."""
         return {

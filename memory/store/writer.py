@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -91,6 +91,8 @@ class GroupWriter:
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._counts = {"transactions": 0, "facts": 0, "frames": 0, "failed": 0, "retries": 0, "largest": 0}
+        self.on_write: Callable[[float], None] = lambda seconds: None
+        """Told how long a transaction took until it was durable or given up, in s."""
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run(), name="store-writer")
 
@@ -131,7 +133,9 @@ class GroupWriter:
             await self._wake.wait()
             self._wake.clear()
             if parts := self._collect():
+                begun = self._loop.time()
                 await self._write(parts)
+                self.on_write(self._loop.time() - begun)
             if self._closing:
                 if not self._logs and not self._frames:
                     return

@@ -14,6 +14,7 @@ from orchestrator.runtime.vocabulary import BackendOutput, Delegation, Notice, T
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+_WRITES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0)
 _RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
 ENGINE_STATES = ("starting", "ready", "slow", "wedged", "dead")
 
@@ -60,6 +61,10 @@ class Metrics:
             ("kind",),
         )
         self._texts = counter("summaries", "summaries and long-term blocks", ("of", "outcome"))
+        self._prewarms = counter("prewarms", "requests that keep a window warm", ("outcome",))
+        self._not_shown = counter("frames_not_shown", "frames that no tick showed", ("reason",))
+        self._oddities = counter("answer_oddities", "what was wrong with the form of answers", ("kind",))
+        self._store = histogram("store_write_seconds", "facts and frames until they are durable", _WRITES)
         self._handovers = counter("window_handovers", "switches to a next window", ("reason",))
         self._deliveries = counter("webhook_events", "events for the webhook", ("outcome",))
         self._bytes = counter("engine_body_bytes", "bytes of request bodies sent to the engine for decisions")
@@ -84,6 +89,17 @@ class Metrics:
             self._texts.labels(*_TEXTS[kind]).inc()
         elif kind == "window_switched" and data["window"] > 0:
             self._handovers.labels(data["reason"]).inc()
+        elif kind == "prewarmed":
+            self._prewarms.labels("done" if data["ok"] else "failed").inc()
+        elif kind == "frame_dropped":
+            self._not_shown.labels(data["reason"]).inc()
+        elif kind == "tick_answered":
+            for oddity, count in ((data.get("metrics") or {}).get("oddities") or {}).items():
+                self._oddities.labels(oddity).inc(count)
+
+    def store_write(self, seconds: float) -> None:
+        """A transaction of the store ended."""
+        self._store.observe(seconds)
 
     def delivery(self, outcome: str) -> None:
         """Count an event that was delivered, refused, given up, or not taken this time."""

@@ -31,6 +31,35 @@ def test_promises_and_what_became_of_them() -> None:
     assert value(metrics, 'prefix_shortfalls_total{kind="said"}') == 1
 
 
+def test_what_is_odd_and_what_is_not_shown() -> None:
+    metrics = Metrics()
+    metrics.fact("frame_dropped", {"frame_id": "f", "media_time_ms": 0, "reason": "thinned"})
+    metrics.fact("prewarmed", {"head": 1, "turns": 2, "ok": True})
+    metrics.fact("prewarmed", {"head": 1, "turns": 2, "ok": False})
+    metrics.fact("tick_answered", {"metrics": {"oddities": {"no_tag": 1, "tag_spelling": 2}}})
+    metrics.fact("tick_answered", {})
+    assert value(metrics, 'frames_not_shown_total{reason="thinned"}') == 1
+    assert value(metrics, 'prewarms_total{outcome="done"}') == 1
+    assert value(metrics, 'prewarms_total{outcome="failed"}') == 1
+    assert value(metrics, 'answer_oddities_total{kind="no_tag"}') == 1
+    assert value(metrics, 'answer_oddities_total{kind="tag_spelling"}') == 2
+
+
+def test_decisions_by_outcome() -> None:
+    """Why a session is silent is one figure: gated, the model, a repeat, unhealthy, a late engine."""
+    metrics = Metrics()
+    for reason in ("gated", "model", "deduplicated", "unhealthy", "not_asked"):
+        tick(metrics, reason=reason)
+    tick(metrics, action="response", reason=None)
+    metrics.observe(
+        TickDone(Fence(), 1, (), {"action": "silence", "reason": "engine_late"}, "engine_timeout")
+    )
+    for reason in ("gated", "model", "deduplicated", "unhealthy", "not_asked"):
+        assert value(metrics, f'ticks_total{{action="silence",reason="{reason}"}}') == 1
+    assert value(metrics, 'ticks_total{action="response",reason=""}') == 1
+    assert value(metrics, 'tick_failures_total{code="engine_timeout"}') == 1
+
+
 def test_summaries_handovers_and_events() -> None:
     metrics = Metrics()
     for kind in ("summary_landed", "summary_failed", "summary_failed", "rollup_landed", "frame_seen"):

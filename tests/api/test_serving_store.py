@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,15 @@ async def test_a_session_goes_on_when_the_store_is_back(
         after = (await served.client.get("/v1/sessions/cam")).json()
         assert after["id"] == before["id"]
         assert after["counts"]["frames"] == 4
+
+
+async def test_the_stores_figures_are_in_the_metrics(tmp_path: Path) -> None:
+    async with FakeEngine() as engine, Served(engine, tmp_path, **UNGATED) as served:
+        for n in range(3):
+            await served.see(n)
+        text = (await served.client.get("/metrics")).text
+        count = re.search(r"^vigil_store_write_seconds_count (\S+)$", text, re.M)
+        assert count and float(count[1]) >= 3
+        written = re.search(r'^vigil_store_writer\{of="facts"\} (\S+)$', text, re.M)
+        assert written and float(written[1]) >= 9
+        assert "vigil_store_open 1.0" in text
