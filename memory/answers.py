@@ -54,7 +54,11 @@ def _turn_tokens(parts: Parts, window: Window, flight: Flight, said: str, usage:
     grown = total - window.anchor
     if window.after_anchor or grown <= 0:
         return estimated
-    meter.saw_turn(estimated, grown)
+    pictures = sum(w.tokens for w in flight.frames)
+    if (
+        grown > estimated or 4 * pictures >= 3 * estimated
+    ):  # what is thought of texts is no measure of pictures
+        meter.saw_turn(estimated, grown)
     return grown
 
 

@@ -7,6 +7,18 @@ from memory.plan import WantSummary
 from tests.memory.driver import GENERIC, Driver
 
 
+def test_a_turn_of_words_teaches_nothing_of_pictures() -> None:
+    """Words are overestimated on purpose; a window of pictures planned by that would not fit."""
+    driver = Driver(chunk_frames=100, max_images=32, context_tokens=8192)
+    driver.run(9, summary_after=10**6)
+    scale = driver.memory.parts.meter.turn_scale
+    driver.ask("what is new?")
+    driver.tick(frame=False)
+    assert driver.memory.parts.meter.turn_scale == scale
+    for _ in range(60):  # nothing is counted while gated; ``Driver.check`` holds every plan to the context
+        driver.tick(gated=True)
+
+
 def test_counts_give_the_size_of_a_turn() -> None:
     driver = Driver()
     for _ in range(4):

@@ -65,6 +65,7 @@ class Session(RuleBasedStateMachine):
         self.lossless_shown: list[str] = []
         self.deleted: set[str] = set()
         self.settled_heads = 0
+        self.edited_at = -1
         self.edited = False  # heard, deletions and language may rewrite durable lines
         self.responses: list[str] = []
         self.queries: list[str] = []
@@ -340,15 +341,17 @@ class Session(RuleBasedStateMachine):
 
     @invariant()
     def durable_lines(self):
-        """From head to head the lines keep bytes and order; only the oldest may go, and gaps."""
-        heads = self.driver.heads
-        if self.edited:
-            self.settled_heads = len(heads)
+        """From window to window the lines keep bytes and order; only the oldest may go, and gaps."""
+        live = {switch.head for switch in self.driver.switches}
+        heads = [head for head in self.driver.heads if head.head in live]
+        if self.edited:  # a head that is frozen by now knows nothing of it
+            self.edited_at = self.driver.heads[-1].head
             self.edited = False
-            return
         while self.settled_heads + 1 < len(heads):
             old, new = heads[self.settled_heads], heads[self.settled_heads + 1]
             self.settled_heads += 1
+            if old.head <= self.edited_at:
+                continue
             for name, between in (("long_term", "\n\n"), ("qa", "\n")):
                 before = _lines(old, name, between)
                 after = _lines(new, name, between)
