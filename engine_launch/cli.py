@@ -40,7 +40,7 @@ ProfileArgument = Annotated[
 
 def make_app(tags_for_family: TagsForFamily, console: Console | None = None) -> typer.Typer:
     """The sub-command. ``tags_for_family`` gives the marks of a prompt pack; it may raise ``KeyError``."""
-    app = typer.Typer(help="Start, check and stop engines.", no_args_is_help=True)
+    app = typer.Typer(name="engine", help="Start, check and stop engines.", no_args_is_help=True)
     out = console or Console()
 
     @app.command()

@@ -93,16 +93,7 @@ def show(
     for name in ("created_ms", "updated_ms", "closed_ms"):
         if about.get(name) is not None:
             table.add_row(name.removesuffix("_ms"), _when(about[name]))
-    groups = (
-        "config",
-        "counts",
-        "ticks",
-        "silent_because",
-        "failed_because",
-        "frames_not_shown",
-        "handovers",
-    )
-    for name in (*groups, "reuse", "health"):
+    for name in _GROUPS:
         if about.get(name):
             table.add_row(name, _pairs(about[name]))
     _print(table)
@@ -259,15 +250,18 @@ def _table(*headers: str) -> Table:
 
     table = Table(box=None, show_header=any(headers), pad_edge=False)
     for header in headers:
-        table.add_column(header, overflow="fold")
+        table.add_column(header, overflow="fold", no_wrap=header == "id")  # ids are copied
     return table
 
 
 def _print(table: Table) -> None:
     from rich.console import Console
 
-    # Texts of users may look like markup.
-    Console(markup=False, highlight=False).print(table)
+    # Texts of users may look like markup. Where nobody looks, a line is as long as it is.
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)
 
 
 def _print_json(value: Any) -> None:

@@ -183,3 +183,9 @@ def test_the_service_imports_no_evals() -> None:
     code = "import sys, orchestrator.cli, orchestrator.serve; print([m for m in sys.modules if 'evals' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_every_command_has_its_name_and_a_word_of_help() -> None:
+    told = vigil("--help")
+    for name in ("serve", "engine", "replay", "session", "doctor", "version"):
+        assert re.search(rf"^\W*{name}\s+\w+", told.output, re.M), name
