@@ -21,6 +21,7 @@ class EngineFacts:
     :param reports_cached: ``usage.prompt_tokens_details.cached_tokens`` is filled in
     :param prefix_cache: the same two images sent twice showed cached tokens
     :param uuid_parts: uuid-only image parts work
+    :param constrained: ``structured_outputs`` hold answers to a pattern; only known where that was asked
     :param priority: a non-zero ``priority`` is honoured
     :param routes: token routes ``content_parts`` and ``features``: ``present``, ``absent``, ``not_probed``
     :param tag_ids: single-token tags: tag text -> token id
@@ -40,6 +41,7 @@ class EngineFacts:
     reports_cached: bool = False
     prefix_cache: bool = False
     uuid_parts: bool = False
+    constrained: bool = False
     priority: bool = False
     routes: dict[str, str] = field(default_factory=dict)
     tag_ids: dict[str, int] = field(default_factory=dict)

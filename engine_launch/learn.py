@@ -16,6 +16,7 @@ from engine_launch.client import EngineHttp, Message, Reply, image_part, metric_
 TOKEN_ROUTE = "/inference/v1/generate"
 MANY_IMAGES = 4096
 SMALL_IMAGE = 64
+ODD_WORDS = "(zqx7|7xqz)"
 _AT_MOST = re.compile(r"At most (\d+) image", re.I)
 _CONTEXT = re.compile(r"maximum context length (?:is|of) (\d+)", re.I)
 
@@ -204,6 +205,23 @@ def uuid_parts(engine: EngineHttp, model: str, nonce: str) -> bool:
     unknown = engine.chat(model, [user("look", missing)])
     same = sent.status == again.status == 200 and sent.prompt_tokens == again.prompt_tokens
     return same and unknown.status == 400
+
+
+def not_constrained(engine: EngineHttp, model: str, pattern: str) -> str | None:
+    """Why ``structured_outputs`` don't hold an answer to ``pattern``; None where they do.
+
+    First two words that no model says on its own: the model's marks it might have said without being held.
+    """
+    for regex in (ODD_WORDS, pattern):
+        held = {"regex": regex}
+        reply = engine.chat(
+            model, [user(".")], max_tokens=24, structured_outputs=held, skip_special_tokens=False
+        )
+        if reply.status != 200:
+            return f"structured outputs are refused: {reply.error}"
+        if not re.match(regex, reply.answer):
+            return f"structured outputs are ignored: {reply.answer[:40]!r} does not match"
+    return None
 
 
 def accepts_priority(engine: EngineHttp, model: str) -> bool:

@@ -43,9 +43,11 @@ class TagSpec:
     """The marks of a model family, as plain values.
 
     :param actions: action (``silence``, ``response``, ``delegation``) -> tag
+    :param pattern: regular expression that answers are to be held to, if they are
     """
 
     actions: Mapping[str, str]
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ def self_check(
                 _uuid(run)
             _prefix(run, tags)
             _tags(run, tags)
+            _constrained(run, tags)
             _priority(run)
             _routes(run)
         except Unreachable as error:
@@ -322,6 +325,20 @@ def _tags(run: _Run, tags: TagSpec | None) -> None:
             Status.WARN,
             f"{detail}: they share their first token, so no speak threshold can be set",
             "Nothing to do unless you need the threshold: then serve a model trained with action marks.",
+        )
+
+
+def _constrained(run: _Run, tags: TagSpec | None) -> None:
+    """Asked only where it will be used. It also makes the engine compile the pattern before any tick."""
+    if tags is None or tags.pattern is None:
+        return
+    fault = learn.not_constrained(run.engine, run.facts.model, tags.pattern)
+    run.facts = replace(run.facts, constrained=fault is None)
+    if fault is None:
+        run.note("constrained answers", Status.OK, "structured outputs hold an answer to the tags")
+    else:
+        run.note(
+            "constrained answers", Status.WARN, fault, "Leave decision.constrain off, or use a newer vLLM."
         )
 
 

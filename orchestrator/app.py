@@ -238,7 +238,7 @@ class Core:
             self.gate.check,
             ReplayOptions(
                 tenant_key=kept.frame_key,
-                engine=engine_limits(pack, facts, kept.salt),
+                engine=engine_limits(pack, facts, kept.salt, constrained=self.settings.decision.constrain),
                 window=self._limits,
                 decide=self._decide,
                 jitter=self._jitter(),
@@ -353,6 +353,13 @@ async def open_core(settings: Settings, engine: Engine, *, durable: bool) -> Cor
         raise SetupError(
             f"limits.frame_pixels lies between {pack.pixels.min} and {pack.pixels.max} for {pack.family}",
             "invalid_max_pixels",
+            Exit.USAGE,
+        )
+    if settings.decision.constrain and not engine.facts.constrained:
+        raise SetupError(
+            "decision.constrain: the engine does not hold answers to a pattern (structured outputs); "
+            "leave it off, or serve the model with an engine that has them",
+            "constrain_refused",
             Exit.USAGE,
         )
     if settings.decision.threshold is not None:

@@ -81,8 +81,8 @@ def window_limits(pack: Pack, facts: EngineFacts) -> WindowLimits:
     )
 
 
-def engine_limits(pack: Pack, facts: EngineFacts, salt: str) -> EngineLimits:
-    """What a request may use of this engine."""
+def engine_limits(pack: Pack, facts: EngineFacts, salt: str, *, constrained: bool = False) -> EngineLimits:
+    """What a request uses of this engine."""
     point = None
     if facts.decision_index is not None and {"response", "silence"} <= set(facts.decision_ids):
         point = DecisionPoint(
@@ -93,6 +93,7 @@ def engine_limits(pack: Pack, facts: EngineFacts, salt: str) -> EngineLimits:
         block_tokens=facts.block_tokens if audited else 0,
         silence_stop_id=facts.tag_ids.get(pack.tags.silence),
         decision=point,
+        constrained=constrained,
         priority=facts.priority,
         cache_salt=salt or None,
     )

@@ -11,6 +11,7 @@ from engine_launch.facts import EngineFacts
 from engine_launch.selfcheck import SelfCheck, Status, TagSpec
 from engine_launch.supervisor import Running
 from engine_launch.target import connect
+from orchestrator.backends.replay.request import answer_pattern
 from orchestrator.exits import Exit, SetupError
 from orchestrator.settings import Settings
 from prompts.loader import PackError, load_pack
@@ -54,7 +55,9 @@ def prepare_engine(settings: Settings, tell: Tell) -> Engine:
         found = connect(
             settings.engine,
             # A pack that the operator names is meant, whatever the launch profile says.
-            tags_for_family=lambda known: tags_of(pack_of or _pack(known)),
+            tags_for_family=lambda known: tags_of(
+                pack_of or _pack(known), constrained=settings.decision.constrain
+            ),
             family=settings.family or GENERIC,
             model=settings.model,
             api_key=secret.get_secret_value() if secret else None,
@@ -77,11 +80,12 @@ def prepare_engine(settings: Settings, tell: Tell) -> Engine:
     )
 
 
-def tags_of(pack: Pack) -> TagSpec:
-    """The marks of a pack as the self-check takes them."""
+def tags_of(pack: Pack, *, constrained: bool = False) -> TagSpec:
+    """The marks of a pack as the self-check takes them; ``constrained``: answers are to be held to them."""
     tags = pack.tags
     named = {"silence": tags.silence, "response": tags.response, "delegation": tags.delegation}
-    return TagSpec({action: tag for action, tag in named.items() if tag})
+    pattern = answer_pattern(tags) if constrained else None
+    return TagSpec({action: tag for action, tag in named.items() if tag}, pattern)
 
 
 def _pack(family: str) -> Pack:

@@ -99,6 +99,9 @@ class Decision(Group):
 
     gate: bool = Field(True, description="stay silent until the first query")
     threshold: float | None = Field(None, gt=0, lt=1, description="speak above this score, decided greedily")
+    constrain: bool = Field(
+        False, description="hold every answer to the model's tags, where the engine can (structured outputs)"
+    )
     seed: int | None = Field(None, ge=0, description="seed of the sampling, for runs that can be repeated")
     dedup_ratio: float = Field(
         1.0, gt=0, le=1, description="likeness from which a line counts as said already (1: equal)"

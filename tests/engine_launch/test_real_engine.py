@@ -19,7 +19,7 @@ from engine_launch.profile import load_profile, profile_names
 from engine_launch.selfcheck import Status
 from engine_launch.standin.script import default_script
 from engine_launch.venv import engine_venv
-from tests.engine_launch.real_engine import RealEngine
+from tests.engine_launch.real_engine import TAGS, RealEngine
 
 pytestmark = pytest.mark.engine
 
@@ -146,6 +146,14 @@ def test_the_self_check_learns_the_engine(engine: RealEngine) -> None:
     assert facts.decision_ids["silence"] == facts.tag_ids["</silence>"]
     assert facts.routes["content_parts"] == "present"
     assert facts.routes["features"] != "present", "on shm or unknown it may not be offered"
+
+
+def test_answers_are_held_to_the_tags_where_that_is_asked_for(engine: RealEngine) -> None:
+    from engine_launch.selfcheck import TagSpec, self_check
+
+    pattern = r"(</silence>|</response>[\s\S]+)"
+    checked = self_check(engine.url, model=engine.model, tags=TagSpec(TAGS.actions, pattern))
+    assert checked.facts is not None and checked.facts.constrained, checked.checks
 
 
 def test_a_foreign_address_leaves_the_image_cache_unknown(engine: RealEngine) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +183,45 @@ def test_single_token_tags_and_their_decision_point(engine: ScriptedEngine) -> N
     assert facts is not None and facts.tag_ids == ids and facts.decision_index == 0
     assert facts.decision_ids == dict(zip(TAGS.actions, ids.values(), strict=True))
     assert line(checked, "tags").status is Status.OK
+
+
+PATTERN = r"(<silence>|<response>[\s\S]+)"
+
+
+def test_constrained_answers_are_asked_for_only_where_they_are_used(engine: ScriptedEngine) -> None:
+    facts = run(engine).facts
+    assert facts is not None and not facts.constrained
+    assert not [body for _, body in engine.requests if "structured_outputs" in body]
+
+
+@pytest.mark.parametrize(
+    ("says", "constrained", "detail"),
+    [
+        (lambda regex: regex.strip("()").split("|")[0], True, "hold"),
+        (lambda regex: "<silence>", False, "ignored"),  # as the model would have said on its own
+        (lambda regex: "7xqz" if "qz" in regex else "hello", False, "ignored"),
+        (lambda regex: None, False, "refused"),
+    ],
+)
+def test_an_engine_that_holds_answers_to_a_pattern_is_told_from_others(
+    engine: ScriptedEngine, says: Callable[[str], str | None], constrained: bool, detail: str
+) -> None:
+    plain = engine.routes["/v1/chat/completions"]
+
+    def chat(body: dict[str, Any]) -> Answer:
+        held = body.get("structured_outputs")
+        if held is None:
+            return plain(body)
+        said = says(held["regex"])
+        if said is None:
+            return refusal("structured_outputs is not supported")
+        return 200, {"choices": [{"message": {"content": said}}], "usage": {"prompt_tokens": 1}}
+
+    engine.routes["/v1/chat/completions"] = chat
+    checked = run(engine, tags=TagSpec(TAGS.actions, PATTERN))
+    assert checked.facts is not None and checked.facts.constrained is constrained
+    told = line(checked, "constrained answers")
+    assert told.status is (Status.OK if constrained else Status.WARN) and detail in told.detail
 
 
 def test_two_tags_without_delegation_are_enough(engine: ScriptedEngine) -> None:

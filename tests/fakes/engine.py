@@ -39,7 +39,7 @@ from tests.fakes.engine_output import (
     reply,
     reply_json,
 )
-from tests.fakes.engine_script import Answer, Fault, Pace, Script, Seen, has_image, of_kind
+from tests.fakes.engine_script import Answer, Fault, Pace, Script, Seen, has_image, held_to, of_kind
 from tests.fakes.engine_tokens import WIDTH, ImageCache, PrefixCache, Prompt, Tokenizer, image_pads, template
 
 __all__ = ["Answer", "FakeEngine", "Fault", "Pace", "Script", "Seen", "has_image", "of_kind"]
@@ -57,6 +57,7 @@ class FakeEngine:
     :param image_cache: images the processor cache holds
     :param kv_tokens: capacity of the prefix cache; ``prefix_cache=False``: it never hits
     :param bytes_per_token: 4 makes usual tags differ at their first token, 2 makes them share ``</``
+    :param structured: ``structured_outputs`` are honoured; else they are ignored, as older engines do
     :param tags: texts that are single tokens
     :param cut: re-cut streams into pieces of so many bytes, anywhere
     :param keep_bytes: request bodies kept in ``requests``, oldest dropped first
@@ -75,6 +76,7 @@ class FakeEngine:
         block: int = 32,
         kv_tokens: int | None = 400_000,
         prefix_cache: bool = True,
+        structured: bool = True,
         reports_cached: bool = True,
         priority_scheduling: bool = True,
         bytes_per_token: int = 4,
@@ -94,6 +96,7 @@ class FakeEngine:
         self.context_tokens = context_tokens
         self.max_images = max_images
         self.prefix_cache = prefix_cache
+        self.structured = structured
         self.reports_cached = reports_cached
         self.priority_scheduling = priority_scheduling
         self.tokenizer = Tokenizer(bytes_per_token, tags)
@@ -403,6 +406,8 @@ class FakeEngine:
             script = self.script if seen.kind == "decide" else self.summaries
             said = script(seen) if callable(script) else script[seen.tick % len(script)]
             answer = said if isinstance(said, Answer) else Answer(said)
+            if self.structured and (held := body.get("structured_outputs")):
+                answer = held_to(held["regex"], answer)
         return Generation.run(self.tokenizer, answer, body, prompt, self.context_tokens)
 
     # --- metrics --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -112,6 +113,14 @@ class Fault:
         if self.times is not None:
             self.times -= 1
         return True
+
+
+def held_to(regex: str, answer: Answer) -> Answer:
+    """The answer if it matches, else the first one that might have been given and does, else the first words
+    that the pattern names."""
+    texts = [answer.text, *answer.alternatives]
+    held = next((text for text in texts if re.fullmatch(regex, text)), None)
+    return answer if held == answer.text else Answer(held or regex.strip("()").split("|")[0])
 
 
 def has_image(uuid: str) -> Callable[[Seen], bool]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.backends.replay.decide import DecisionPoint
 from orchestrator.session.backend import ResponseOptions
-from prompts.pack import Pack, Sampling
+from prompts.pack import Pack, Sampling, Tags
 
 PREWARM_PRIORITY = 1
 SUMMARY_PRIORITY = 2
@@ -21,6 +22,7 @@ class EngineLimits:
     :param block_tokens: size of a prefix-cache block; 0: unknown, no audit
     :param silence_stop_id: token id of the silence tag where it is one token: it ends the answer
     :param decision: where speech and silence part, if known
+    :param constrained: answers are held to the model's two tags and what may follow them
     :param priority: the engine honours ``priority`` (lower runs first)
     :param cache_salt: keeps this tenant's cache apart from others'
     """
@@ -28,6 +30,7 @@ class EngineLimits:
     block_tokens: int = 0
     silence_stop_id: int | None = None
     decision: DecisionPoint | None = None
+    constrained: bool = False
     priority: bool = False
     cache_salt: str | None = None
 
@@ -80,6 +83,8 @@ def decision_params(
         params["stop_token_ids"] = [limits.silence_stop_id]
     if continued:
         return params | {"add_generation_prompt": False, "continue_final_message": True}
+    if limits.constrained:
+        params["structured_outputs"] = {"regex": answer_pattern(pack.tags)}
     if limits.decision is not None:
         params |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
         if bias is not None:
@@ -92,6 +97,11 @@ def decision_params(
                 "logit_bias": {str(limits.decision.response): bias},
             }
     return params
+
+
+def answer_pattern(tags: Tags) -> str:
+    """A regular expression of sound answers: silence alone, or the response tag and any text."""
+    return rf"({re.escape(tags.silence)}|{re.escape(tags.response)}[\s\S]+)"
 
 
 def prewarm_params(pack: Pack, limits: EngineLimits) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 from orchestrator.backends.replay.decide import DecisionPoint
 from orchestrator.backends.replay.request import (
     Asked,
@@ -67,6 +69,21 @@ def test_a_continued_reply_has_no_generation_prompt_and_no_score() -> None:
     params = decide(KNOWN, continued=True, bias=1.5)
     assert params["continue_final_message"] is True and params["add_generation_prompt"] is False
     assert "logprobs" not in params and "logit_bias" not in params
+
+
+def test_constrained_answers_begin_with_one_of_two_tags() -> None:
+    """Words that are asked for go on from a tag already; summaries and prewarms are free."""
+    held = EngineLimits(constrained=True)
+    asked = decide(held)["structured_outputs"]
+    assert isinstance(asked, dict)
+    pattern = asked["regex"]
+    for sound in ("</silence>", "</response> Fire!\nTwo of them.", "</response> note </delegation> who?"):
+        assert re.fullmatch(pattern, sound)
+    for odd in ("", "Fire!", "</response>", "</silence> Fire!", "</delegation> who?"):
+        assert not re.fullmatch(pattern, odd)
+    assert "structured_outputs" not in decide(held, continued=True)
+    assert "structured_outputs" not in decide(EngineLimits())
+    assert "structured_outputs" not in prewarm_params(JOYVL, held) | summary_params(JOYVL.summary, held)
 
 
 def test_background_work_is_behind_live_ticks_where_the_engine_can_tell() -> None:
