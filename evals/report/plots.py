@@ -6,6 +6,7 @@ they stay readable on a phone.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
@@ -42,8 +43,8 @@ class Bins:
 
 
 def ceiling(value: float) -> float:
-    """The next round figure (1, 2, 2.5 or 5 times a power of ten) at or above ``value``."""
-    if value <= 0:
+    """The next round figure (1, 2, 2.5 or 5 times a power of ten) at or above ``value``; 1 for nothing."""
+    if value < sys.float_info.min:  # numbers below it have too few digits for the powers
         return 1.0
     step = 10.0 ** floor(log10(value))
     return next(m * step for m in (1.0, 2.0, 2.5, 5.0, 10.0) if value <= m * step * (1 + 1e-9))

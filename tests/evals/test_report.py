@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evals.report.plots import ceiling
 from evals.report.render import TABLE_CAP, clock, kind_of, number, render, size
 from evals.report.thumbs import EvenSample, Filmstrip, thumbnail
 from tests.evals.rows import facts, picture, run_rows, summary
@@ -203,3 +204,8 @@ def test_filmstrip_keeps_spoken_ticks_apart_from_quiet_ones():
     assert [t for t in thumbs if t % 10 == 5] == [5, 15, 25, 35]
     assert 3 <= len(thumbs) - 4 <= 4
     assert list(thumbs) == sorted(thumbs)
+
+
+def test_the_smallest_numbers_have_a_scale_too() -> None:
+    assert ceiling(5e-324) == ceiling(0.0) == 1.0
+    assert ceiling(0.03) == 0.05
