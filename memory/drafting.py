@@ -162,6 +162,6 @@ def switch_due(parts: Parts) -> str | None:
         return reason
     if handover.at_once:
         return ENGINE_LOST
-    if handover.ready(len(parts.window.since(handover.draft.start_seq))):
+    if handover.ready(parts.window.since(handover.draft.start_seq)):
         return reason
     return LIMITS if hard_limit(parts) else None

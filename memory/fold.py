@@ -167,7 +167,7 @@ class Memory(Views):
             return None
         if parts.handover is not None:
             turns = parts.window.since(parts.handover.draft.start_seq)
-            if parts.handover.ready(len(turns)):
+            if parts.handover.ready(turns):
                 return None
             flight = parts.open.flight
             riding = Turn(flight.tick, flight.parts, None) if flight else None
@@ -318,7 +318,7 @@ class Memory(Views):
         window = parts.live_window
         if parts.handover and parts.handover.draft.head.version == fact.head:
             turns = len(window.since(parts.handover.draft.start_seq))
-            parts.handover.prewarmed(fact.turns, fact.ok, turns)
+            parts.handover.prewarmed(fact.turns, fact.ok, turns, fact.open_tick)
         elif window.head.version == fact.head and 0 < fact.turns <= len(window.turns):
             parts.warm_seq = max(parts.warm_seq, window.turns[fact.turns - 1].seq + 1)
 

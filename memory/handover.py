@@ -14,7 +14,7 @@ from memory.window import WindowTurn
 
 STEP_TOKENS = 2048  # new tokens of one prewarm request: what a live tick may have to wait for
 FAILURES = 2  # failed prewarms after which the switch goes cold
-CHASES = 2  # turns answered after all was warm, from which on one turn may stay cold
+CHASES = 2  # turns answered after all was warm, from which on the newest answer may stay cold
 PATIENCE = 8  # the same, from which on the switch waits no longer
 EARLY_TICKS = 3  # target of a requested early handover
 
@@ -47,17 +47,22 @@ class Handover:
     pieces: list[Head] = field(default_factory=list)
     pieces_done: int = 0
     warm_turns: int = 0
+    warm_flight: int | None = None
     reached: bool = False
     failures: int = 0
     chases: int = 0
     at_once: bool = False
 
-    def ready(self, turns: int) -> bool:
-        """All turns are warm, or all but one that prewarms keep being outrun by; or waiting is no use."""
+    def ready(self, turns: Sequence[WindowTurn]) -> bool:
+        """All turns are warm, or, where prewarms keep being outrun, all but the newest answer; or waiting is
+        no use."""
         if self.at_once or self.failures >= FAILURES or self.chases >= PATIENCE:
             return True
-        missing = turns - self.warm_turns
-        return self.reached and missing <= (1 if self.chases >= CHASES else 0)
+        missing = turns[self.warm_turns :]
+        if not missing or not self.reached:
+            return self.reached
+        asked_warm = len(missing) == 1 and missing[0].turn.tick == self.warm_flight
+        return asked_warm and self.chases >= CHASES
 
     def answered(self) -> None:
         """A turn was added behind what is warm."""
@@ -79,8 +84,9 @@ class Handover:
             return None
         return prewarm(window, head, turns, self.warm_turns, flight if self.chases else None)
 
-    def prewarmed(self, step: int, ok: bool, turns: int) -> None:
-        """A step ended. A failed one is passed over: the next covers what it left cold."""
+    def prewarmed(self, step: int, ok: bool, turns: int, flight: int | None = None) -> None:
+        """A step ended, which took tick ``flight`` along. A failed one is passed over: the next covers what
+        it left cold."""
         if not ok:
             self.failures += 1
         if step < 0:
@@ -88,6 +94,7 @@ class Handover:
             return
         self.pieces_done = len(self.pieces)
         self.warm_turns = max(self.warm_turns, step)
+        self.warm_flight = flight if ok else None
         self.reached = self.reached or self.warm_turns >= turns - 1
 
     def cold(self) -> None:

@@ -47,44 +47,46 @@ def test_a_turn_larger_than_a_step_goes_alone() -> None:
 
 def test_a_head_without_turns_is_warmed_too() -> None:
     ready = handover()
-    assert not ready.ready(0)
+    assert not ready.ready(turns(0))
     assert carry_out(ready, []) == [0]
-    assert ready.ready(0)
+    assert ready.ready(turns(0))
 
 
 def test_all_turns_have_to_be_warm() -> None:
     ready, all_turns = handover(), turns(10)
     ready.prewarmed(ready.want(1, all_turns).turns, True, 10)
-    assert not ready.ready(10)
+    assert not ready.ready(turns(10))
     carry_out(ready, all_turns)
-    assert ready.ready(10)
+    assert ready.ready(turns(10))
 
 
 def test_turns_that_keep_outrunning_prewarms_do_not_hold_the_switch_for_ever() -> None:
     ready = handover()
     carry_out(ready, turns(3))
-    assert not ready.ready(4)
+    assert not ready.ready(turns(4))
     for _ in range(CHASES):
         ready.answered()
-    assert ready.ready(4) and not ready.ready(5)
+    assert not ready.ready(turns(4)), "the newest turn is cold"
+    ready.prewarmed(3, True, 4, flight=3)
+    assert ready.ready(turns(4)) and not ready.ready(turns(5))
     for _ in range(PATIENCE):
         ready.answered()
-    assert ready.ready(9)
+    assert ready.ready(turns(9))
 
 
 def test_failed_prewarms_are_passed_over_and_then_given_up() -> None:
     ready, all_turns = handover(pieces=1), turns(3)
     ready.prewarmed(-1, False, 3)
-    assert ready.want(1, all_turns).turns == 3 and not ready.ready(3)
+    assert ready.want(1, all_turns).turns == 3 and not ready.ready(turns(3))
     for _ in range(FAILURES - 1):
         ready.prewarmed(3, False, 3)
-    assert ready.ready(3)
+    assert ready.ready(turns(3))
 
 
 def test_with_the_engines_cache_gone_there_is_nothing_to_wait_for() -> None:
     ready = handover(pieces=3)
     ready.cold()
-    assert ready.ready(50)
+    assert ready.ready(turns(50))
 
 
 def test_prewarm_goes_on_from_what_is_warm() -> None:
