@@ -333,7 +333,8 @@ class Session:
             refusal = refused
             self._guarded(lambda: self._core.tell(refusal))
         except Exception as error:
-            self._fault(error)
+            if self._core.state.is_open:  # an end in order goes on
+                self._fault(error)
 
     def _leave(self, attachment: Attachment) -> None:
         """A socket is gone."""
@@ -409,8 +410,7 @@ class Session:
         except Exception as error:
             self._fault(error)
         self._changed.set()
-        for attachment in self._attachments:
-            attachment.wake()
+        self._wake_writers()
         if self._core.state is State.CLOSED:
             self._finish(Conflict("the session is closed; open a new one", code="session_closed"))
 
@@ -437,6 +437,10 @@ class Session:
         for subscription in tuple(self._subscriptions):
             subscription.offer(event)
 
+    def _wake_writers(self) -> None:
+        for attachment in self._attachments:
+            attachment.wake()
+
     # --- faults and the end -----------------------------------------------------------------------------
 
     async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
@@ -455,6 +459,7 @@ class Session:
         if self._faulted or not self._core.state.is_open:
             # The core cannot end in order any more: tell the client, and let the registry clean up.
             self._carry_out(self._core.abandon(self._clock.now(), error))
+            self._wake_writers()
             self._finish(error)
             return
         self._faulted = True

@@ -165,8 +165,10 @@ class SessionCore:
         """The last resort, when an end in order is no longer possible: tell the client and be closed."""
         self._shared.now = now
         self._shared.take_effects()
+        told = not self.state.is_open  # an end that was begun has said why
         self._shared.state = State.CLOSED
-        self._shared.error(error)
+        if not told:
+            self._shared.error(error)
         self._shared.emit(ev.SessionClosed(self.session_id, "internal_error"))
         return self._shared.take_effects()
 
