@@ -30,6 +30,8 @@ WAYS = (*["watch"] * 8, *["probe"] * 5, "slow", "reconnect", "reconnect", "cance
 PERIOD_S = 1.0
 ASK_AFTER_S = 0.45
 """From a probe's frame to its request: the frame is decoded and stored by then."""
+PATIENCE_S = 10.0
+"""After which a probe asks again, whatever became of its last request."""
 READ_AHEAD = (16, 4)
 RECKONED = frozenset({"commit_aborted", "session_update_aborted"})
 
@@ -145,6 +147,9 @@ class SoakClient:
         await self._show()
         if self._way in ("probe", "cancel"):
             await asyncio.sleep(ASK_AFTER_S)
+            if self._asked_at is not None and time.monotonic() - self._asked_at < PATIENCE_S:
+                self._tally.counts["late"] += 1  # its last answer is not there yet
+                return
             self._asked_at = time.monotonic()
             await self._send({"type": "input_audio_buffer.commit", "response_create": True})
             if self._way == "cancel" and chance < 0.5:
@@ -269,5 +274,7 @@ class SoakClient:
         self._tally.errors[code] += 1
         if error["type"] == "server_error" and code not in RECKONED:
             self._tally.fault(f"{self._way} {self.mark}: {error}")
+        elif error["type"] == "rate_limit_error":
+            self._tally.counts["held_back"] += 1  # as it should be where it cannot keep up
         elif self._way not in ("mutant", "cancel"):
             self._tally.fault(f"{self._way} {self.mark} was refused: {error}")
