@@ -64,10 +64,13 @@ class SourceRules:
 class _Reading:
     """One source of one session."""
 
-    def __init__(self, source_id: str, location: str, media: MediaSource) -> None:
+    def __init__(
+        self, source_id: str, location: str, media: MediaSource, charge: Callable[[int], None]
+    ) -> None:
         self.id = source_id
         self.location = location
         self.media = media
+        self.charge = charge
         self.state = "playing"
         self.error: str | None = None
         self.frames = 0
@@ -108,8 +111,11 @@ class Sources:
         self._newest_ms = newest_ms
         self._readings: dict[str, list[_Reading]] = {}
 
-    async def add(self, session: Session, wanted: str) -> dict[str, Any]:
-        """Begin to show a source to the session. All methods raise ``VigilError``."""
+    async def add(self, session: Session, wanted: str, charge: Callable[[int], None]) -> dict[str, Any]:
+        """Begin to show a source to the session. All methods raise ``VigilError``.
+
+        :param charge: told of each frame's bytes; a frame that it refuses is dropped
+        """
         readings = self._readings.setdefault(session.id, [])
         if any(reading.state == "playing" for reading in readings):
             raise Unsupported(
@@ -120,7 +126,7 @@ class Sources:
             media = await asyncio.to_thread(open_media, location, self._options)
         except MediaError as error:
             raise InvalidRequest(error.message, code=error.code, param="source") from error
-        reading = _Reading(self._ids("src"), shown(wanted), media)
+        reading = _Reading(self._ids("src"), shown(wanted), media, charge)
         readings.append(reading)
         del readings[:-_KEPT]
         reading.task = asyncio.create_task(self._run(session, reading), name=f"source:{session.id}")
@@ -181,9 +187,10 @@ class Sources:
     async def _show(self, session: Session, reading: _Reading, frame: MediaFrame, origin_ms: int) -> None:
         picture = FrameInput(frame.data, origin_ms + frame.media_time_ms)
         try:
+            reading.charge(len(frame.data))
             await session.submit(AppendInput(self._ids("op"), InputUnit((picture,))))
         except ResourceExhausted:
-            reading.dropped += 1  # the session is behind; the next frame is newer anyway
+            reading.dropped += 1  # the session is behind, or a quota used up; the next frame is newer anyway
         else:
             reading.frames += 1
 

@@ -68,6 +68,21 @@ async def test_a_source_plays_beside_a_socket_and_ends_with_its_session(tmp_path
         await eventually(lambda: not served.core.sources._readings)
 
 
+async def test_a_source_is_charged_to_the_tenant_that_added_it(tmp_path: Path) -> None:
+    """Without this a source would be a way around the quota of decisions."""
+    make_clip(tmp_path / "clip.mp4", times_ms=range(0, 3200, 100))
+    auth = {"required": False, "quota": {"ticks_per_minute": 1}}
+    options = {**settings(tmp_path), "auth": auth}
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **options) as served:
+        assert (await served.client.post(URL, json={"source": "clip.mp4"})).status_code == 201
+        (session,) = served.core.registry.sessions()
+        await eventually(lambda: served.core.sources.of(session)[0]["state"] == "ended")
+        (told,) = served.core.sources.of(session)
+        assert told["frames"] >= 1 and told["dropped"] >= 1 and told["error"] is None
+        again = await served.client.post(URL, json={"source": "clip.mp4"})
+        assert (again.status_code, error(again)["code"]) == (429, "tick_quota_exceeded")
+
+
 async def test_a_source_that_delivers_nothing_is_refused_or_says_so(tmp_path: Path) -> None:
     (tmp_path / "broken.mp4").write_bytes(b"no video at all")
     async with FakeEngine(says) as engine, Served(engine, tmp_path, **settings(tmp_path)) as served:

@@ -52,6 +52,11 @@ class Caller:
         """Charge an answer of the engine that is no decision of a session."""
         self._quotas.charge(self.tenant, Meter.TICKS, self._clock.now())
 
+    def shows(self, size: int) -> None:
+        """Charge a frame that is shown on the caller's behalf, as if the caller had sent it."""
+        self.decides()
+        self.sends(size)
+
     def command(self, frame: str | bytes) -> wire.AnyCommand:
         """A frame of the caller's socket as a command, charged. Also raises what ``parse_command`` does.
 

@@ -136,7 +136,9 @@ class SessionRecords(Protocol):
 class SessionSources(Protocol):
     """Files and streams that the service shows to a session. All raise ``VigilError``."""
 
-    async def add(self, session: Session, wanted: str) -> dict[str, Any]: ...
+    async def add(self, session: Session, wanted: str, charge: Callable[[int], None]) -> dict[str, Any]:
+        """``charge``: told of each frame's bytes; by raising it keeps the frame out."""
+
     def of(self, session: Session) -> list[dict[str, Any]]: ...
     async def remove(self, session: Session, source_id: str) -> None: ...
 

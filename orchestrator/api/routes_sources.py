@@ -40,7 +40,7 @@ async def add_source(
     if session is None:
         choice = choose_persona(None, context.personas, context.languages)
         session = await chat.open(caller.tenant, alias, choice)
-    return await context.sources.add(session, source.strip())
+    return await context.sources.add(session, source.strip(), caller.shows)
 
 
 @router.get("/v1/sessions/{session_id}/sources")
