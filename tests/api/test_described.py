@@ -28,10 +28,12 @@ from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine
 from tests.fakes.pictures import jpeg
 
+pytestmark = pytest.mark.timeout(400)  # about 30 s, but more on a busy machine
+
 PICTURE = "data:image/jpeg;base64," + base64.b64encode(jpeg(3, 64, 64)).decode()
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance]
 SEEDED = 3
-EXAMPLES = 40
+EXAMPLES = 25
 """Requests of each operation, valid ones and others."""
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from evals.bench.fuzz import ROUNDS, fuzz
 from evals.bench.soak import soak
 from evals.bench.soak_client import WAYS
+
+pytestmark = pytest.mark.timeout(400)  # about 30 s, but more on a busy machine
 
 
 async def test_a_small_soak(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ from tests.fakes.pictures import jpeg, png
 from tests.realtime.serving import MODEL, VOICE, Scripted, eventually
 from tests.realtime.talker import Talker
 
+pytestmark = pytest.mark.timeout(400)  # about 25 s, but more on a busy machine
+
 PICTURES = [*(jpeg(n) for n in range(4)), png(4), NO_PICTURE]
 FAST: dict[str, Any] = {"auth": {"required": False, "quota": {"events_per_second": 100_000}}}
 
