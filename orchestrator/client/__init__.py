@@ -4,6 +4,6 @@ It knows the wire protocol alone; the service never imports it, nor it the servi
 """
 
 from orchestrator.client.client import VigilClient
-from orchestrator.client.protocol import ClientError, ConnectionResumed, SessionLost
+from orchestrator.client.protocol import ClientError, ConnectionResumed, Invitation, SessionLost
 
-__all__ = ["ClientError", "ConnectionResumed", "SessionLost", "VigilClient"]
+__all__ = ["ClientError", "ConnectionResumed", "Invitation", "SessionLost", "VigilClient"]

@@ -15,7 +15,7 @@ import orjson
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from orchestrator.client.protocol import ClientError, ClientProtocol, Incoming, SessionLost
+from orchestrator.client.protocol import ClientError, ClientProtocol, Incoming, Invitation, SessionLost
 
 QUEUE = 1024
 """Events read ahead of the application. When it is full the socket is not read: the server holds back."""
@@ -38,6 +38,7 @@ class VigilClient:
     :param url: ``ws://``, ``wss://``, ``http://`` or ``https://`` address; the path defaults to
         ``/v1/realtime``
     :param session: the opening session object (instructions, modalities, include ...)
+    :param invitation: joins a session that is there, in place of opening one
     :param api_key: sent as a bearer key
     :param resume: carry on over a new socket when one is lost
     :param jitter: random number in [0, 1) for the delays between resume attempts
@@ -49,13 +50,14 @@ class VigilClient:
         *,
         model: str | None = None,
         session: dict[str, Any] | None = None,
+        invitation: Invitation | None = None,
         api_key: str | None = None,
         resume: bool = True,
         heartbeat_s: float = HEARTBEAT_S,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         opening = {**({"model": model} if model else {}), **(session or {})}
-        self.protocol = ClientProtocol(opening)
+        self.protocol = ClientProtocol(opening, invitation)
         self._url = _session_url(url)
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._resume, self._heartbeat_s, self._jitter = resume, heartbeat_s, jitter

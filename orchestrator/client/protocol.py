@@ -66,16 +66,28 @@ class Received:
     reply: dict[str, Any] | None = None
 
 
-class ClientProtocol:
-    """One session over any number of sockets. Events come out once and in order, whatever is replayed."""
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """What ``POST /v1/sessions/{id}/attach-token`` answers: lets one socket join a session."""
 
-    def __init__(self, session: dict[str, Any]) -> None:
+    session_id: str
+    attach_token: str
+    last_received_server_event_seq: int
+
+
+class ClientProtocol:
+    """One session over any number of sockets. Events come out once and in order, whatever is replayed.
+
+    :param invitation: joins that session instead of opening one
+    """
+
+    def __init__(self, session: dict[str, Any], invitation: Invitation | None = None) -> None:
         self._opening = session
-        self._seen = 0
-        self._token: str | None = None
-        self._resuming = False
+        self._seen = invitation.last_received_server_event_seq if invitation else 0
+        self._token: str | None = invitation.attach_token if invitation else None
+        self._resuming = invitation is not None
         self._held: list[Incoming] = []
-        self.session_id: str | None = None
+        self.session_id: str | None = invitation.session_id if invitation else None
         self.session: dict[str, Any] = {}
         self.closed: str | None = None
 
