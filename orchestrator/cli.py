@@ -67,12 +67,16 @@ def talk(
     api_key: Annotated[str | None, typer.Option(envvar="VIGIL_SERVER_KEY", help="Key for it.")] = None,
     model: Annotated[str | None, typer.Option(help="Served model; default: the one there is.")] = None,
     instructions: Annotated[str | None, typer.Option(metavar="TEXT", help="How to behave.")] = None,
+    session: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Join this session instead of opening one.")
+    ] = None,
     image: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Show a picture.")] = None,
     video: Annotated[
         list[str] | None, typer.Option(metavar="SOURCE", help="Show a file or a stream as it plays.")
     ] = None,
 ) -> None:
-    """Talk to a running service: type lines, read answers as they are said. Ctrl-C ends the session.
+    """Talk to a running service: type lines, read answers as they are said. Ctrl-C ends the session, or
+    leaves one that was joined.
 
     What you type interrupts an answer. Without a terminal, lines come one by one from the standard input; the
     command ends when all of them were answered and everything shown was looked at.
@@ -81,7 +85,9 @@ def talk(
     from orchestrator.talk import talk as run
 
     raise typer.Exit(
-        run(TalkOptions(server, api_key, model, instructions, tuple(image or ()), tuple(video or ())))
+        run(
+            TalkOptions(server, api_key, model, instructions, session, tuple(image or ()), tuple(video or ()))
+        )
     )
 
 

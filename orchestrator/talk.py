@@ -10,10 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
+
+import httpx
 
 from bridges.frames import FrameBounds
 from bridges.media import MediaError, MediaOptions, open_media
-from orchestrator.client import ClientError, SessionLost, VigilClient
+from orchestrator.client import ClientError, Invitation, SessionLost, VigilClient
 from orchestrator.client.protocol import Incoming
 from orchestrator.exits import Exit
 from orchestrator.wire import server as wire
@@ -29,12 +32,14 @@ _RACES = frozenset({"response_not_active", "response_already_active"})
 
 @dataclass(frozen=True, slots=True)
 class TalkOptions:
-    """:param images: picture files, shown at once; ``videos``: files or streams, shown at their own speed"""
+    """:param session: one that is there, by its id or name, to join in place of opening one
+    :param images: picture files, shown at once; ``videos``: files or streams, shown at their own speed"""
 
     server: str
     api_key: str | None = None
     model: str | None = None
     instructions: str | None = None
+    session: str | None = None
     images: tuple[str, ...] = ()
     videos: tuple[str, ...] = ()
 
@@ -64,11 +69,18 @@ class _Talk:
         session: dict[str, Any] = {"include": ["vigil.tick"]}
         if options.instructions:
             session["instructions"] = options.instructions
-        client = VigilClient(options.server, model=options.model, session=session, api_key=options.api_key)
         try:
+            client = VigilClient(
+                options.server,
+                model=options.model,
+                session=session,
+                invitation=await self._invitation(),
+                api_key=options.api_key,
+            )
             async with client:
                 model = client.protocol.session.get("model")
-                self._tell(f"session {client.session_id} with {model}; Ctrl-C ends it")
+                end = "leaves" if options.session else "ends"
+                self._tell(f"session {client.session_id} with {model}; Ctrl-C {end} it")
                 await self._converse(client)
         except (ClientError, MediaError) as error:
             self._tell(error.message)
@@ -77,6 +89,24 @@ class _Talk:
             self._tell(f"the session was ended: {self._ended}")
             return Exit.FAILED
         return Exit.OK
+
+    async def _invitation(self) -> Invitation | None:
+        """To the session that is to be joined, from the service."""
+        options = self._options
+        if options.session is None:
+            return None
+        headers = {"authorization": f"Bearer {options.api_key}"} if options.api_key else {}
+        path = f"/v1/sessions/{quote(options.session, safe='')}/attach-token"
+        try:
+            async with httpx.AsyncClient(base_url=options.server, headers=headers, trust_env=False) as http:
+                answer = await http.post(path)
+                body = answer.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise ClientError("connection_failed", f"{options.server}: {error}") from error
+        if not answer.is_success:
+            refusal = body.get("error", {})
+            raise ClientError(str(refusal.get("code")), str(refusal.get("message")))
+        return Invitation(body["session_id"], body["attach_token"], body["last_received_server_event_seq"])
 
     async def _converse(self, client: VigilClient) -> None:
         listening = asyncio.create_task(self._listen(client))
@@ -87,7 +117,7 @@ class _Talk:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-            await client.close()
+            await (client.leave() if self._options.session else client.close())
             with suppress(TimeoutError):
                 await asyncio.wait_for(listening, 1.0)
         finally:

@@ -88,9 +88,22 @@ async def test_ctrl_c_closes_the_session(tmp_path: Path) -> None:
         process.stdin.write(b"talk\n")
         await asyncio.wait_for(process.stdout.readexactly(10), 60)
         process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), 30) == 0, await process.stderr.read()
         assert not served.core.registry.statistics()["open"]
         assert b"Traceback" not in await process.stderr.read()
+
+
+async def test_a_session_is_joined_and_left(tmp_path: Path) -> None:
+    async with FakeEngine(answers) as engine, Served(engine, tmp_path, **UNGATED) as served:
+        await served.see(0)
+        (session,) = served.core.registry.sessions()
+        async with talking(served.url, "--session", "cam") as process:
+            out, err = await said(process, "what is it?\n")
+            assert process.returncode == 0 and out.startswith("Answer"), err
+        assert f"session {session.id}" in err
+        await eventually(lambda: not session.attached)
+        assert (await served.see(1)).status_code == 200
+        assert served.core.registry.sessions() == (session,) and session.is_open
 
 
 async def test_what_goes_wrong_is_said_in_one_line(tmp_path: Path) -> None:
@@ -98,6 +111,7 @@ async def test_what_goes_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         for url, flags, why in (
             ("http://127.0.0.1:9", (), "connect"),
             (served.url, ("--model", "nobody"), "nobody"),
+            (served.url, ("--session", "nobody"), "no session nobody"),
             (served.url, ("--image", str(tmp_path / "none.jpg")), "none.jpg"),
         ):
             async with talking(url, *flags) as process:

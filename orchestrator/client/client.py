@@ -6,6 +6,7 @@ import asyncio
 import base64
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -167,6 +168,12 @@ class VigilClient:
                 pass
         await self._stop()
 
+    async def leave(self) -> None:
+        """Close the connection and let the session go on without this client."""
+        if self._socket is not None:
+            await self._socket.close()
+        await self._stop()
+
     async def drop(self) -> None:
         """Cut the connection without a word, as a bad network would."""
         if self._socket is not None:
@@ -221,7 +228,9 @@ class VigilClient:
             async for frame in socket:
                 received = self.protocol.receive(orjson.loads(frame))
                 if received.reply is not None:
-                    await socket.send(orjson.dumps(received.reply).decode())
+                    # Once the server has closed there is nobody to thank, but what it said before is to be read.
+                    with suppress(ConnectionClosed):
+                        await socket.send(orjson.dumps(received.reply).decode())
                 for event in received.events:
                     await self._deliver(event)
                 if self.protocol.ready and not ready:

@@ -218,6 +218,7 @@ class Session:
 
     async def perform(self, command: AnyCommand, timeout_s: float) -> None:
         """Queue a command and wait until it was carried out; its refusal is raised here."""
+        self._core.driven()
         try:
             with self._waiters.performing(command) as carried_out:
                 if self._enqueue(command):
@@ -231,6 +232,7 @@ class Session:
         The same operation id again waits for, or gets, the same answer. A tick that failed is an outcome
         with ``error_code``; a refused command raises.
         """
+        self._core.driven()
         if (known := self._core.outcome(command.operation_id)) is not None:
             return known
         try:

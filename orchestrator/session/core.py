@@ -207,6 +207,11 @@ class SessionCore:
         """The socket of that generation sent something."""
         self._delivery.attachments.alive(generation)
 
+    def driven(self) -> None:
+        """A command comes from a transport without a seat."""
+        if not self.attached:
+            self._lease.driven()
+
     def detach(self, now: float, generation: int) -> tuple[fx.Effect, ...]:
         """A socket is gone. A session that cannot be resumed ends; another waits for its client."""
         self._begin(now)

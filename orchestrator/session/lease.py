@@ -36,6 +36,10 @@ class Lease:
         self._detached_at = now
         self.touch(now)
 
+    def driven(self) -> None:
+        """Somebody else than a socket uses the session: it does not wait for one any more."""
+        self._detached_at = None
+
     def expired(self, now: float, *, busy: bool) -> str | None:
         """Why the session is over, or ``None``. ``busy``: work in flight keeps an idle session alive."""
         if self._detached_at is not None and now - self._detached_at >= self._limits.disconnect_grace_s:

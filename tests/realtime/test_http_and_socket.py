@@ -64,6 +64,23 @@ async def test_a_socket_joins_a_session_that_began_over_http(tmp_path: Path) -> 
         assert (await served.see(4)).json()["interaction"]["window_frames"] == 5
 
 
+async def test_a_session_that_goes_on_over_http_does_not_wait_for_its_socket(tmp_path: Path) -> None:
+    """Contract: the grace is for clients that may come back, not for a session that another one drives."""
+    settings = {**UNGATED, "realtime": {"grace_s": 1.0, "reaper_s": 0.05}}
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **settings) as served:
+        await served.see(0)
+        t = await invited(served, "cam")
+        await t.until("session.resumed")
+        (session,) = served.core.registry.sessions()
+        t.drop()
+        await eventually(lambda: not session.attached)
+        left = served.core.clock.now()
+        numbers = iter(range(1, 10_000))
+        while served.core.clock.now() - left < 1.5:
+            assert (await served.see(next(numbers))).status_code == 200
+        assert session.is_open and served.core.registry.sessions() == (session,)
+
+
 async def test_an_invitation_is_good_once(tmp_path: Path) -> None:
     async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:
         await served.see(0)

@@ -38,3 +38,11 @@ def test_coming_back_in_time_keeps_it() -> None:
 
 def test_a_session_that_never_had_a_socket_knows_no_grace() -> None:
     assert Lease(LIMITS, 0.0).expired(200.0, busy=False) is None
+
+
+def test_a_session_that_others_use_does_not_wait_for_its_socket() -> None:
+    lease = Lease(LeaseLimits(idle_ttl_s=100.0, disconnect_grace_s=30.0), 0.0)
+    lease.detached(0.0)
+    lease.driven()
+    assert lease.expired(40.0, busy=False) is None
+    assert lease.expired(100.0, busy=False) == "idle_ttl_expired"
