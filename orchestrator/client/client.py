@@ -228,7 +228,7 @@ class VigilClient:
             async for frame in socket:
                 received = self.protocol.receive(orjson.loads(frame))
                 if received.reply is not None:
-                    # Once the server has closed there is nobody to thank, but what it said before is to be read.
+                    # A server that has closed wants no thanks; what it said before is still to be read.
                     with suppress(ConnectionClosed):
                         await socket.send(orjson.dumps(received.reply).decode())
                 for event in received.events:

@@ -84,8 +84,10 @@ class Projection:
         self._codecs: dict[str, AudioOutput] = {}
 
     def payload(self, event: ev.Event, config: SessionConfig) -> dict[str, Any] | None:
-        if isinstance(event, ev.TickEvent) and event.type not in config.include:
-            return None
+        if isinstance(event, ev.TickEvent) and (
+            event.type not in config.include or event.record.get("status") == "dropped"
+        ):
+            return None  # not asked for, or input that no decision will show
         projected = self._wire(event, self._ids("event_"), config)
         return projected.payload()
 

@@ -268,3 +268,13 @@ def test_stage_metrics_ride_the_end_of_the_response_that_owns_them() -> None:
     done = next(p for p in d.take_all() if p["type"] == "response.done")
     assert done["vllm_omni"]["stage_metrics"] == {"0": {"num_tokens_in": 12}}
     strictly([done])
+
+
+def test_ticks_are_told_only_to_whom_asks_and_only_decisions_are_ticks() -> None:
+    projection = Projection("duplex-1", CountingIds())
+    tick = ev.TickEvent(F0, {"tick": 1, "action": "silence"})
+    dropped = ev.TickEvent(F0, {"tick": 1, "action": "silence", "status": "dropped"})
+    asking = SessionConfig("m", include=("vigil.tick",))
+    assert projection.payload(tick, SessionConfig("m")) is None
+    assert projection.payload(tick, asking) is not None
+    assert projection.payload(dropped, asking) is None
