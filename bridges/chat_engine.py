@@ -11,7 +11,7 @@ import httpx
 import orjson
 
 from bridges.chat_stream import ChatStream
-from bridges.circuit import Backoff, Circuit, Clock, EngineState, RealClock
+from bridges.circuit import Circuit, Clock, EngineState, RealClock
 from bridges.deadline import DeadlineWatch
 from bridges.engine import (
     ChatEvent,
@@ -157,16 +157,6 @@ class VllmChat:
     def state(self) -> EngineState:
         """Judged by real answers alone. A wedged or lost engine stays so until it answers."""
         return self._circuit.state
-
-    async def wait_up(self, timeout_s: float, ping_s: float = 5.0) -> bool:
-        """Ask again, waiting 0.5 to 5 s in between, until the engine answers or ``timeout_s`` has passed."""
-        end = self._clock.now() + timeout_s
-        backoff = Backoff(self._clock)
-        while not await self.ping(ping_s):
-            if self._clock.now() + backoff.next_s > end:
-                return False
-            await backoff.wait()
-        return True
 
     def statistics(self) -> dict[str, Any]:
         """Counters since the start, and the circuit and the ledger as they are now."""

@@ -76,22 +76,14 @@ class Circuit:
 
 
 class Backoff:
-    """Waits that double from ``min_s`` to ``max_s`` seconds; ``reset`` after a success."""
+    """Waits that double from ``min_s`` to ``max_s`` seconds."""
 
     def __init__(self, clock: Clock, min_s: float = 0.5, max_s: float = 5.0) -> None:
         self._clock = clock
-        self._min = min_s
         self._max = max_s
         self._next = min_s
-
-    @property
-    def next_s(self) -> float:
-        return self._next
 
     async def wait(self) -> None:
         delay = self._next
         self._next = min(self._max, delay * 2)
         await self._clock.sleep(delay)
-
-    def reset(self) -> None:
-        self._next = self._min

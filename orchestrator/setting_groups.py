@@ -114,7 +114,6 @@ class Timeouts(Group):
 
     request_s: float = Field(120.0, gt=0, description="longest wait of a request for its answer, in s")
     body_s: float = Field(30.0, gt=0, description="longest wait for a request body, in s")
-    engine_start_s: float = Field(900.0, gt=0, description="how long an engine may take to start, in s")
     watch_s: float = Field(10.0, gt=0, description="how often the engine is asked for a real answer, in s")
     ping_s: float = Field(10.0, gt=0, description="deadline of such an answer, in s")
     drain_s: float = Field(20.0, gt=0, description="time for open work to end at shutdown, in s")

@@ -127,10 +127,6 @@ class Settings(BaseSettings):
             )
         return self
 
-    @property
-    def engine_is_url(self) -> bool:
-        return self.engine.startswith(("http://", "https://"))
-
     @classmethod
     def settings_customise_sources(
         cls,

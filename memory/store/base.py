@@ -1,8 +1,8 @@
-"""The seams of the durable store: frames by identity, and one log of facts per session."""
+"""The seams of the durable store: facts as they lie in a log, frames by identity."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,13 +24,3 @@ class FrameStore(Protocol):
 
     def get(self, uuid: str) -> bytes:
         """The bytes; raises ``KeyError`` when they were deleted or have expired."""
-
-
-class SessionLog(Protocol):
-    """One session's log: append-only, in order, durable after ``flush``."""
-
-    def append(self, kind: str, data: Mapping[str, Any]) -> int: ...
-
-    async def flush(self) -> None: ...
-
-    async def read(self, after: int = 0) -> Sequence[Entry]: ...

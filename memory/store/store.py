@@ -58,13 +58,9 @@ class TenantKeys:
     frame_key: bytes
     salt_key: bytes
 
-    def frame_uuid(self, data: bytes) -> str:
-        """A frame's identity towards the engine and in the store: 64 hex digits."""
-        return hmac.new(self.frame_key, data, hashlib.sha256).hexdigest()
-
-    def cache_salt(self, scope: str = "") -> str:
-        """The engine's ``cache_salt`` for a scope of this tenant: 64 hex digits."""
-        return hmac.new(self.salt_key, scope.encode(), hashlib.sha256).hexdigest()
+    def cache_salt(self) -> str:
+        """The engine's ``cache_salt`` for this tenant: 64 hex digits."""
+        return hmac.new(self.salt_key, b"", hashlib.sha256).hexdigest()
 
 
 class Store:

@@ -28,22 +28,6 @@ from tests.fakes.clock import VirtualClock
 from tests.fakes.engine import Answer, FakeEngine, Fault, has_image
 
 
-class SkippingClock(VirtualClock):
-    """Skips every wait of the code under test and notes it down; deadlines sleep on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        task = asyncio.current_task()
-        if task is not None and task.get_name() == "engine deadline":
-            await super().sleep(seconds)
-        else:
-            self.waits.append(seconds)
-            await self.advance(seconds)
-
-
 @asynccontextmanager
 async def pair(
     clock: VirtualClock | None = None, **options: Any
@@ -294,7 +278,7 @@ async def test_three_misses_are_a_wedged_engine_though_health_is_fine() -> None:
             states.append(chat.state)
         assert states == [EngineState.LATE, EngineState.LATE, EngineState.WEDGED]
         assert chat.statistics()["timeouts"] == 3 and chat.statistics()["in_flight"] == 0
-        assert await chat.wait_up(10)
+        assert await chat.ping(10)
         assert chat.state is EngineState.UP
 
 
@@ -326,13 +310,3 @@ async def test_closing_the_iterator_aborts_the_request() -> None:
         await until(lambda: engine.chats[-1].disconnected)
         assert chat.statistics()["in_flight"] == 0
         assert chat.state is EngineState.UP
-
-
-async def test_wait_up_gives_up_in_time() -> None:
-    """Pings at 0, 0.5, 1.5, 3.5 and 7.5 s; the next wait would end after the limit."""
-    clock = SkippingClock()
-    async with pair(clock) as (engine, chat):
-        engine.kill()
-        assert not await chat.wait_up(8, ping_s=1)
-        assert clock.waits == [0.5, 1.0, 2.0, 4.0]
-        assert chat.statistics()["lost"] == 5

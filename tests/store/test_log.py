@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from memory.store.base import SessionLog
 from memory.store.database import Database
 from memory.store.errors import LogConflict, LogFull, StoreError
 from memory.store.log import DurableLog
 from memory.store.store import Store
 from memory.store.writer import GroupWriter
+from orchestrator.keeping import WatchedLog
 from tests.store.conftest import Clock, Stores, new_session
 
 
@@ -17,7 +17,7 @@ async def test_appends_are_numbered_and_durable_after_flush(
     stores: Stores, store: Store, clock: Clock
 ) -> None:
     log = (await new_session(store)).log
-    seam: SessionLog = log
+    seam: WatchedLog = log
     assert [seam.append("k", {"i": i}) for i in range(3)] == [1, 2, 3]
     clock.now += 1
     await seam.flush()

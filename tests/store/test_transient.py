@@ -2,9 +2,10 @@
 
 import pytest
 
-from memory.store.base import FrameStore, SessionLog
+from memory.store.base import FrameStore
 from memory.store.errors import FrameTooLarge
 from memory.store.transient import TransientFrames, TransientLog
+from orchestrator.keeping import WatchedLog
 
 
 async def test_frames_come_back_until_the_cap_and_the_least_used_go_first() -> None:
@@ -40,10 +41,10 @@ async def test_a_frame_larger_than_the_store_is_refused_and_evicts_nothing() -> 
 async def test_log_numbers_from_one_and_reads_after() -> None:
     now = iter(range(100, 200))
     log = TransientLog(lambda: next(now))
-    seam: SessionLog = log
+    seam: WatchedLog = log
     assert [seam.append("k", {"i": i}) for i in range(3)] == [1, 2, 3]
     await seam.flush()
-    entries = await seam.read(after=1)
+    entries = await log.read(after=1)
     assert [(e.seq, e.at_ms, e.kind, e.data) for e in entries] == [
         (2, 101, "k", {"i": 1}),
         (3, 102, "k", {"i": 2}),
