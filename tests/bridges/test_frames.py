@@ -173,6 +173,18 @@ def test_pictures_from_disk_may_have_any_format() -> None:
         convert_picture(b"text", BOUNDS)
 
 
+async def test_a_session_may_ask_for_smaller_frames_than_the_gate_allows() -> None:
+    gate = FrameGate(FrameBounds(64 * 64, 512 * 512, 32))
+    data = jpeg(3, 512, 512)
+    assert (await gate.check(data)).passed_through
+    smaller = await gate.check(data, 256 * 256)
+    assert (smaller.width, smaller.height, smaller.passed_through) == (256, 256, False)
+    tiny = await gate.check(data, 32 * 32)  # below what the gate enlarges to
+    assert (tiny.width, tiny.height) == (32, 32)
+    assert (await gate.check(data, 512 * 512)).passed_through
+    gate.close()
+
+
 async def test_the_gate_bounds_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Contract: never more checks at a time than workers, also when callers are cancelled."""
     entered, leave = threading.Semaphore(0), threading.Event()

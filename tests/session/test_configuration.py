@@ -44,6 +44,8 @@ def test_an_empty_object_gives_the_defaults() -> None:
         ({"temperature": True}, "temperature", None),
         ({"instructions": "be brief"}, "instructions", "be brief"),
         ({"extra_body": {"persona": "silent"}}, "persona", "silent"),
+        ({"max_pixels": 65536, "extra_body": {"max_pixels": 131072}}, "max_pixels", 131072),
+        ({"max_pixels": "large"}, "max_pixels", None),
         ({"include": ["vigil.tick", 3]}, "include", ("vigil.tick",)),
         ({"idle_timeout_s": 5}, "idle_timeout_s", 5.0),
         ({"overlap_policy": "nonsense"}, "overlap_policy", "listen_only"),

@@ -36,6 +36,8 @@ from orchestrator.session.effects import (
     BackendClose,
     BackendCommit,
     BackendTell,
+    BackendUpdate,
+    Carried,
     Reject,
 )
 from orchestrator.session.events import (
@@ -501,6 +503,16 @@ def test_configure_applies_only_what_the_backend_took() -> None:
     d.carry()
     assert d.core.config.persona == "silent"
     assert len(d.of(SessionUpdated)) == 1
+
+
+def test_an_update_names_the_tick_at_which_it_takes_hold() -> None:
+    d = Driver(auto=False)
+    for planned in (48, None):
+        d.send(Configure(SessionConfig("m", persona="silent")))
+        effect = d.pending.popleft()
+        assert isinstance(effect, BackendUpdate)
+        d.absorb(d.core.handle(d.now, Carried(effect, planned_tick=planned)))
+        assert d.of(SessionUpdated)[-1].planned_tick == planned
 
 
 def test_the_model_cannot_change() -> None:
