@@ -6,6 +6,7 @@ bytes only grow.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -36,7 +37,7 @@ from memory.plan import AuditResult, Image, Limits, Plan, Usage, WantPrewarm, Wa
 from memory.render import PlanBytes, chat_messages, plan_bytes
 from prompts.loader import load_pack
 from prompts.pack import Pack
-from tests.memory.prefix_cache import PrefixCache
+from tests.memory.prefix_cache import PrefixCache, picture_tokens
 from tests.packs import resized, reworded
 
 FRAME_TOKENS = 256
@@ -57,7 +58,7 @@ def count(plan: Plan, frame_tokens: int = FRAME_TOKENS) -> int:
     turns = (*plan.turns, plan.open_turn) if plan.open_turn else plan.turns
     for turn in turns:
         text += len(turn.said or "") + sum(len(p.text) for p in turn.user if not isinstance(p, Image)) + 40
-    return text // 4 + frame_tokens * len(plan.frames)
+    return text // 4 + sum(picture_tokens(frame, frame_tokens) for frame in plan.frames)
 
 
 class Driver:
@@ -122,10 +123,11 @@ class Driver:
     def frame(self, ms: int | None = None, *, frame_id: str | None = None, lossless: bool = False) -> str:
         self.ms = self.ms + 1000 if ms is None else ms
         frame_id = frame_id or f"f{self.ms}"
+        side = min(512, math.isqrt(self.memory.pixels))
         self.apply(
             FrameSeen(
-                frame_id=frame_id, uuid=f"u-{frame_id}", media_time_ms=self.ms, width=512, height=512,
-                size=1000, lossless=lossless, tokens=self.frame_tokens,
+                frame_id=frame_id, uuid=f"u-{frame_id}", media_time_ms=self.ms, width=side, height=side,
+                size=1000, lossless=lossless, tokens=max(1, self.frame_tokens * side**2 // 512**2),
             )
         )  # fmt: skip
         return frame_id

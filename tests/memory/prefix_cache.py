@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memory.head import BETWEEN
-from memory.plan import Image, Plan, Text
+from memory.plan import FrameRef, Image, Plan, Text
 
 MARKS = 10  # characters that stand for a message's role marks
 
 
+def picture_tokens(frame: FrameRef, largest: int) -> int:
+    """What a picture costs where one of 512 x 512 pixels costs ``largest``."""
+    return max(1, largest * frame.width * frame.height // 512**2)
+
+
 class PrefixCache:
-    """Remembers the last ``held`` sequences. Texts count four characters a token, pictures ``frame``."""
+    """Remembers the last ``held`` sequences. Texts count four characters a token, pictures of 512 x 512
+    pixels ``frame``."""
 
     def __init__(self, frame: int = 256, block: int = 16, held: int = 6) -> None:
         self._frame = frame
@@ -59,7 +65,7 @@ class PrefixCache:
                     yield from self._chars(part.text)
                 else:
                     assert isinstance(part, Image)
-                    yield part.frame.uuid, 4 * self._frame
+                    yield part.frame.uuid, 4 * picture_tokens(part.frame, self._frame)
             if turn.said is not None:
                 yield "A" * MARKS, MARKS
                 yield turn.said, len(turn.said)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bridges.engine import Deadlines
-from memory.facts import AnyFact, MemoryOpened, PersonaSet, QuerySet, TickAnswered
+from memory.facts import AnyFact, MemoryOpened, PackSet, PersonaSet, QuerySet, TickAnswered
 from orchestrator.backends.replay.answer import Outcome, canonical
 from orchestrator.backends.replay.repeats import SpokenLines
 from orchestrator.backends.replay.tags import Grammar
@@ -75,7 +75,7 @@ class DecisionPolicy:
 
     def apply(self, fact: AnyFact) -> None:
         match fact:
-            case MemoryOpened(persona=persona) | PersonaSet(persona=persona):
+            case MemoryOpened(persona=persona) | PersonaSet(persona=persona) | PackSet(persona=persona):
                 if persona in self._pack.watch_personas:
                     self._gated = False
             case QuerySet():
