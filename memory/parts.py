@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from memory.budget import PASSAGE_MARKS, Budget, derive
+from memory.budget import PASSAGE_MARKS, Budget, LimitsTooSmall, derive
 from memory.chunks import Chunks
 from memory.facts import MemoryOpened
 from memory.handover import Draft, Handover
@@ -99,17 +99,16 @@ class Parts:
         self.changes = 0
         self.system = _system(self.settings, self.next_lines, self.limits)
         self._budget: tuple[tuple[int, int, Limits], Budget] | None = None
-        self._derive(self.limits, self.settings.pack, self.system, round(self.learned.turn))
+        self._derive(self.limits, pack, self.meter.message(self.system), round(self.learned.turn))
 
     @property
     def pack(self) -> Pack:
         """The pack of the live window."""
         return self.live_settings.pack
 
-    def _derive(self, limits: Limits, pack: Pack, system: str | int, turn_tokens: int) -> Budget:
-        tokens = system if isinstance(system, int) else self.meter.message(system)
+    def _derive(self, limits: Limits, pack: Pack, system_tokens: int, turn_tokens: int) -> Budget:
         target = pack.summary_span_tokens
-        return derive(limits, system_tokens=tokens, turn_tokens=turn_tokens, summary_target=target)
+        return derive(limits, system_tokens=system_tokens, turn_tokens=turn_tokens, summary_target=target)
 
     def _first_turn(self, settings: Settings) -> float:
         """Tokens of a turn with one picture, before any was counted."""
@@ -122,8 +121,14 @@ class Parts:
         old, lines = self.settings, Lines(new.pack, new.language)
         limits = limits or self.next_limits
         system = _system(new, lines, limits)
-        turn = self._first_turn(new) if self._resized(new) else self.learned.turn
-        self._derive(limits, new.pack, system, round(turn))
+        turn = round(self._first_turn(new) if self._resized(new) else self.learned.turn)
+        tokens = self.meter.message(system)
+        try:
+            self._derive(limits, new.pack, tokens, turn)
+        except LimitsTooSmall:
+            # What takes no more than before is no worse, whatever was learned of the engine since.
+            if tokens > self.meter.message(self.system) or turn > round(self.learned.turn):
+                raise
         same = (system, new.language, new.pixels, new.pack.digest, limits) == (
             self.system, old.language, old.pixels, old.pack.digest, self.next_limits,
         )  # fmt: skip

@@ -51,6 +51,17 @@ def test_settings_that_leave_no_room_are_refused_whole() -> None:
     assert (built.system, built.settings, built.lines) == before
 
 
+def test_settings_that_take_no_more_are_taken_whatever_was_learned() -> None:
+    """An engine that refused prompts may leave little; that is no reason to refuse a shorter one."""
+    built = parts(context_tokens=8192)
+    built.configure(replace(built.settings, instructions="be brief, and be kind"))
+    built.learned.saw(4000)
+    built.shrink(context_tokens=1000)
+    assert built.configure(replace(built.settings, instructions="be brief"))
+    with pytest.raises(LimitsTooSmall):
+        built.configure(replace(built.settings, instructions="word " * 500))
+
+
 def test_limits_only_shrink() -> None:
     built = parts(max_images=64, context_tokens=32_768)
     built.shrink(max_images=16)

@@ -16,8 +16,8 @@ from bridges.engine import ContextOverflow, EngineServerError, EngineUnreachable
 from memory.plan import Limits
 from orchestrator.backends.replay.decide import DecideOptions
 from orchestrator.backends.replay.tags import Hit
-from orchestrator.session.backend import Decision, TextDelta, TickDone, TickStarted
-from orchestrator.wire.errors import ResourceExhausted
+from orchestrator.session.backend import Decision, SessionConfig, TextDelta, TickDone, TickStarted
+from orchestrator.wire.errors import InvalidRequest, ResourceExhausted
 from tests.backends.replay.harness import SILENCE, Answer, Asked, Session, broken
 from tests.backends.replay.packs import GRAMMAR
 
@@ -32,7 +32,7 @@ ANSWERS: list[Answer | str] = [
 STEPS = st.lists(
     st.sampled_from(
         ["frame", "frame", "frame", "burst", "late", "again", "lossless", "query", "clear", "create",
-         "cancel", "wait", "wait", "heard"]
+         "cancel", "wait", "wait", "heard", "update"]
     ),
     max_size=40,
 )  # fmt: skip
@@ -87,6 +87,15 @@ async def play(steps: list[str], seed: int, *, gate: bool) -> Session:
                     await s.clock.advance(rng.choice([0.1, 1, 4]))
                 case "heard":
                     await s.heard("A d", complete=False)
+                case "update":
+                    persona, pixels = rng.choice(["default", "talkative"]), rng.choice([None, 65_536])
+                    config = SessionConfig("m", persona=persona, max_pixels=pixels)
+                    try:
+                        planned = await s.backend.update(config)
+                    except InvalidRequest as refused:  # the engine turned out too small for more words
+                        assert refused.code == "limits_too_small"
+                    else:
+                        assert planned is None or planned <= s.backend.memory.parts.last_tick + 3
         healthy = True
         for _ in range(3):
             await s.clock.advance(30)
@@ -154,6 +163,6 @@ def test_invariants_hold_in_any_order(steps: list[str], seed: int, gate: bool) -
 def test_a_long_session_of_everything(seed: int) -> None:
     rng = random.Random(seed)
     steps = rng.choices(
-        ["frame", "burst", "late", "query", "clear", "create", "cancel", "wait", "heard"], k=250
+        ["frame", "burst", "late", "query", "clear", "create", "cancel", "wait", "heard", "update"], k=250
     )
     asyncio.run(play(steps, seed, gate=False))
