@@ -272,3 +272,23 @@ async def test_a_session_is_resumed_in_the_middle_of_a_response(tmp_path: Path) 
         assert "".join(deltas) == " ".join(map(str, range(60)))
         assert done["response"]["status"] == "completed"
         second.drop()
+
+
+async def test_an_update_says_when_the_model_is_told(tmp_path: Path) -> None:
+    """Another persona and smaller pictures come with an early handover; what is refused changes nothing."""
+    async with watching(tmp_path) as (engine, _, t):
+        for n in range(4):
+            last = await see(t, n)
+        await t.send("session.update", session={"persona": "silent", "max_pixels": 65_536})
+        updated = await t.until("session.updated", lambda event: "planned_tick" in event)
+        assert updated["planned_tick"] == last["tick"] + 3
+        for n in range(4, 9):
+            await see(t, n)
+        system = decisions(engine)[-1].messages[0]["content"]
+        assert system != decisions(engine)[0].messages[0]["content"]
+        before = len(t.of("session.updated"))
+        await t.send("session.update", session={"max_pixels": 7})
+        assert (await t.until("error"))["error"]["code"] == "invalid_max_pixels"
+        await t.send("session.update", session={})
+        await t.until("session.updated", lambda event: "planned_tick" not in event)
+        assert len(t.of("session.updated")) > before
