@@ -34,6 +34,7 @@ PATIENCE_S = 10.0
 """After which a probe asks again, whatever became of its last request."""
 READ_AHEAD = (16, 4)
 RECKONED = frozenset({"commit_aborted", "session_update_aborted"})
+"""What follows from an append that was refused."""
 
 
 @dataclass
@@ -272,9 +273,9 @@ class SoakClient:
     def _refused(self, error: dict[str, Any]) -> None:
         code = str(error["code"])
         self._tally.errors[code] += 1
-        if error["type"] == "server_error" and code not in RECKONED:
-            self._tally.fault(f"{self._way} {self.mark}: {error}")
-        elif error["type"] == "rate_limit_error":
+        if error["type"] == "rate_limit_error" or code in RECKONED:
             self._tally.counts["held_back"] += 1  # as it should be where it cannot keep up
+        elif error["type"] == "server_error":
+            self._tally.fault(f"{self._way} {self.mark}: {error}")
         elif self._way not in ("mutant", "cancel"):
             self._tally.fault(f"{self._way} {self.mark} was refused: {error}")
