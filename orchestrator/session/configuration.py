@@ -24,6 +24,8 @@ Body = Mapping[str, Any]
 MAX_ECHO_BYTES = 16 * 1024
 """Unknown keys are echoed as long as all of them stay below this as JSON."""
 
+MAX_TEMPERATURE = 2.0
+
 _READ = frozenset(
     {
         *("type", "id", "session_id", "object", "model", "modalities", "output_modalities", "instructions"),
@@ -113,7 +115,7 @@ def _applied(body: Body, base: SessionConfig, capabilities: Capabilities) -> Ses
         max_pixels=_whole(extra, "max_pixels", _whole(body, "max_pixels", base.max_pixels)),
         seed=_whole(extra, "seed", _whole(body, "seed", base.seed)),
         auto_response=_auto_response(extra, base.auto_response),
-        temperature=_number(body, "temperature", base.temperature),
+        temperature=temperature_of(body, base.temperature),
         speed=_number(said, "speed", _number(body, "speed", base.speed)),
         max_output_tokens=_max_tokens(body, base.max_output_tokens),
         overlap_short_ack_ms=_amount(body, extra, "overlap_short_ack_ms", base.overlap_short_ack_ms),
@@ -280,6 +282,12 @@ def _is_number(value: Any) -> bool:
 def _number(body: Body, key: str, base: float | None) -> float | None:
     value = body.get(key, base)
     return value if value is None or _is_number(value) else base
+
+
+def temperature_of(body: Body, base: float | None) -> float | None:
+    """Every engine takes 0 to 2; with another value each decision would be refused, so it is none."""
+    value = _number(body, "temperature", base)
+    return value if value is None or 0 <= value <= MAX_TEMPERATURE else base
 
 
 def _amount(body: Body, extra: Body, key: str, base: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.session import commands as cmd
 from orchestrator.session.backend import Capabilities, Ids, ResponseOptions, SessionConfig
-from orchestrator.session.configuration import updated
+from orchestrator.session.configuration import temperature_of, updated
 from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.media import MediaClock, frame_payloads, holds_speech, picture
 from orchestrator.session.units import FrameInput, InputUnit
@@ -260,12 +260,12 @@ def _options(body: Mapping[str, Any]) -> ResponseOptions | None:
     """Settings of one response; ``None`` when it has none."""
     if not any(body.get(key) is not None for key in _OWN_OPTIONS):
         return None
-    instructions, temperature = body.get("instructions"), body.get("temperature")
+    instructions = body.get("instructions")
     most = body.get("max_output_tokens", body.get("max_response_output_tokens"))
     whole = isinstance(most, int) and not isinstance(most, bool) and most > 0
     return ResponseOptions(
         instructions=instructions if isinstance(instructions, str) else None,
-        temperature=temperature if isinstance(temperature, int | float) else None,
+        temperature=temperature_of(body, None),
         max_output_tokens=most if whole else None,
     )
 
