@@ -92,9 +92,8 @@ async def test_a_clip_is_watched(tmp_path: Path) -> None:
 
 
 async def test_ticks_are_told_only_to_whom_asks(tmp_path: Path) -> None:
-    async with watching(tmp_path, opening={}) as (_, _, t):
-        for n in range(4):
-            await t.show(picture(n), frame_times_ms=[1000 * n])
+    async with watching(tmp_path, ["<response> A dog."], opening={}) as (_, _, t):
+        await t.show(picture(0), frame_times_ms=[0])
         await t.until("response.done")
         await t.answered()
         assert not t.of("vigil.tick")
@@ -129,7 +128,7 @@ async def test_a_question_with_pictures_is_answered_in_turn_mode(tmp_path: Path)
         await t.send("response.create")
         done = await t.until("response.done")
         assert done["response"]["output"][0]["content"] == [{"type": "output_text", "text": "You asked."}]
-        asked = engine.chats[-1]
+        asked = decisions(engine)[-1]
         assert asked.continued and len(asked.images) == 4 and "which is it?" in str(asked.messages)
 
 
@@ -207,7 +206,7 @@ async def test_words_that_are_typed_piece_by_piece(tmp_path: Path) -> None:
         await t.send("input_audio_buffer.commit", response_create=True)
         committed = await t.until("input_audio_buffer.committed")
         await t.until("response.done")
-        assert "what is that?" in str(engine.chats[-1].messages)
+        assert "what is that?" in str(decisions(engine)[-1].messages)
         item = next(
             e["item"] for e in t.of("conversation.item.done") if e["item"]["id"] == committed["item_id"]
         )
