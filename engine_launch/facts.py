@@ -11,6 +11,7 @@ class EngineFacts:
     """Facts of one running engine.
 
     :param model: served model name
+    :param weights: of the model, as the engine names them: a folder or a repository
     :param version: the engine's version string, if it tells
     :param context_tokens: context length
     :param max_images: images one prompt may hold (0: no images)
@@ -31,6 +32,7 @@ class EngineFacts:
     """
 
     model: str
+    weights: str | None = None
     version: str | None = None
     context_tokens: int = 0
     max_images: int = 0

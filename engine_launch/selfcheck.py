@@ -161,7 +161,8 @@ def _answers(run: _Run, wanted: str | None) -> bool:
         run.note("model", Status.FAIL, f"{wanted} is not served there", f"Served models: {known}.")
         return False
     card = next(card for card in cards if wanted in (None, card["id"]))
-    run.facts = replace(run.facts, model=str(card["id"]))
+    weights = str(card["root"]) if card.get("root") else None
+    run.facts = replace(run.facts, model=str(card["id"]), weights=weights)
     run.note("model", Status.OK, run.facts.model)
     reply = run.engine.chat(run.facts.model, [learn.user(".")])
     if reply.status != 200:

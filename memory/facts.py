@@ -26,6 +26,8 @@ class MemoryOpened(Fact):
     ``pack`` and ``pack_digest`` name the prompt pack, ``renderer`` the version of the renderers.
     ``limits`` are the planned limits of the window (see ``memory.plan.Limits``) as plain data.
     ``max_pixels``: area of the largest picture, where that is less than the pack's.
+    ``text_scale``: times its estimate that a text takes, by the served model's tokenizer, until the engine's
+    own counts say better.
     """
 
     kind: Literal["memory_opened"] = "memory_opened"
@@ -38,6 +40,7 @@ class MemoryOpened(Fact):
     limits: dict[str, Any]
     jitter: float = 0.0
     max_pixels: int | None = None
+    text_scale: float = 1.0
 
 
 class FrameSeen(Fact):

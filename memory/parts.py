@@ -79,7 +79,7 @@ class Parts:
             pack, opened.persona, opened.language, opened.instructions, opened.max_pixels
         )
         self.lines = self.next_lines = Lines(pack, opened.language)
-        self.meter = TokenMeter(pack.tokens_per_pixel)
+        self.meter = TokenMeter(pack.tokens_per_pixel, opened.text_scale)
         self.learned = Learned(self._first_turn(self.settings))
         self.open = OpenTurn()
         self.chunks = Chunks()
@@ -143,8 +143,7 @@ class Parts:
         settings = self.settings
         if self._resized(settings):
             scale = self.meter.text_scale
-            self.meter = TokenMeter(settings.pack.tokens_per_pixel)
-            self.meter.text_scale = scale
+            self.meter = TokenMeter(settings.pack.tokens_per_pixel, scale)
             self.learned = Learned(self._first_turn(settings))
         self.live_settings, self.limits = settings, self.next_limits
         self.lines = self.next_lines

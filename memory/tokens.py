@@ -52,9 +52,9 @@ def usage_of(data: dict[str, Any] | None) -> Usage | None:
 class TokenMeter:
     """Estimates scaled by what the engine counted: one scale for texts, one for turns with pictures."""
 
-    def __init__(self, tokens_per_pixel: float) -> None:
+    def __init__(self, tokens_per_pixel: float, text_scale: float = 1.0) -> None:
         self._per_pixel = tokens_per_pixel
-        self.text_scale = 1.0
+        self.text_scale = text_scale
         self.turn_scale = 1.0
 
     def pixels(self, area: int) -> int:
@@ -80,16 +80,21 @@ class TokenMeter:
         self.text_scale = _follow(self.text_scale, estimated, counted)
 
 
-def _follow(scale: float, estimated: int, counted: int) -> float:
+def _follow(scale: float, estimated: int, counted: int, speed: float | None = None) -> float:
     if estimated <= 0 or counted <= 0:
         return scale
     seen = scale * counted / estimated
-    speed = _FAST if seen > scale else _SLOW
+    speed = speed or (_FAST if seen > scale else _SLOW)
     return min(4.0, max(0.25, scale + speed * (seen - scale)))
 
 
+def text_scale(encoding: tiktoken.Encoding, sample: str) -> float:
+    """How many times its estimate ``sample`` really takes, for texts of its kind and language."""
+    return _follow(1.0, estimate(sample), len(encoding.encode(sample, disallowed_special=())), speed=1.0)
+
+
 def load_encoding(tokenizer_json: Path) -> tiktoken.Encoding:
-    """A local encoding from a served model's byte-level BPE ``tokenizer.json``, for views and the doctor.
+    """A local encoding from a served model's byte-level BPE ``tokenizer.json``.
 
     It may split otherwise than the serving tokenizer, so counts are estimates all the same.
     Raises ``ValueError`` for a file of another kind.

@@ -59,6 +59,7 @@ from orchestrator.solver_setup import solver_chain
 from orchestrator.sources import SourceRules, Sources
 from orchestrator.summarizer_setup import summarizer_of
 from orchestrator.text_access import ImageAccess, TextAccess
+from orchestrator.tokenizer import learned_scale
 from orchestrator.version import vigil_version
 
 _log = logging.getLogger(__name__)
@@ -79,9 +80,11 @@ class Core:
     """Sessions with one model behind one engine. ``vigil serve`` and ``vigil replay`` both drive this.
 
     Open it with ``open_core``; ``aclose`` ends every session.
+
+    :param text_scale: of new sessions' estimates, see ``orchestrator.tokenizer``
     """
 
-    def __init__(self, settings: Settings, engine: Engine, keeper: Keeper) -> None:
+    def __init__(self, settings: Settings, engine: Engine, keeper: Keeper, text_scale: float = 1.0) -> None:
         self.settings = settings
         self.engine = engine
         self.clock = SystemClock()
@@ -123,6 +126,7 @@ class Core:
             ),
         )
         self._decide = decide_options(settings)
+        self._text_scale = text_scale
         self._limits = window_limits(engine.pack, engine.facts)
         self._parts: dict[str, _Parts] = {}
         self._endings: dict[str, asyncio.Task[None]] = {}
@@ -245,6 +249,7 @@ class Core:
                 persona=self.settings.persona,
                 language=self.settings.language,
                 max_pixels=self.settings.limits.frame_pixels,
+                text_scale=self._text_scale,
                 max_query_chars=self.settings.limits.query_chars,
                 delegations=self.settings.delegation.in_flight,
                 delegation_s=self.settings.delegation.deadline_s,
@@ -367,9 +372,12 @@ async def open_core(settings: Settings, engine: Engine, *, durable: bool) -> Cor
             threshold_bias(engine_limits(pack, engine.facts, "").decision, settings.decision.threshold)
         except ThresholdRefused as refused:
             raise SetupError(f"decision.threshold: {refused}", "threshold_refused", Exit.USAGE) from refused
+    scale = await asyncio.to_thread(
+        learned_scale, settings.tokenizer, engine.facts, pack, settings.persona, settings.language
+    )
     clock = SystemClock()
     keeper = await _durable(settings, clock) if durable else TransientKeeper(clock)
-    return Core(settings, engine, keeper)
+    return Core(settings, engine, keeper, scale)
 
 
 async def _durable(settings: Settings, clock: SystemClock) -> DurableKeeper:

@@ -82,6 +82,9 @@ class Settings(BaseSettings):
     family: str | None = Field(
         None, description="prompt pack; default: the launch profile's, or generic for an engine URL"
     )
+    tokenizer: Path | None = Field(
+        None, description="tokenizer.json of the served model; default: beside its weights, if they are here"
+    )
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8070, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     data: Path = Field(Path("vigil-data"), description="folder of the session store and its frames")

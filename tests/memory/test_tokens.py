@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.plan import FrameRef, Image, Text, Usage
-from memory.tokens import TokenMeter, clip, estimate, load_encoding, usage_of
+from memory.tokens import TokenMeter, clip, estimate, load_encoding, text_scale, usage_of
 
 
 @given(st.text(max_size=400), st.integers(0, 60))
@@ -88,3 +88,11 @@ def test_an_encoding_from_the_models_own_file(tmp_path: Path) -> None:
 def test_another_kind_of_tokenizer_is_refused(tmp_path: Path, model: dict) -> None:
     with pytest.raises(ValueError, match="BPE"):
         load_encoding(_tokenizer(tmp_path, **model))
+
+
+def test_a_tokenizer_says_how_far_estimates_are_off(tmp_path: Path) -> None:
+    encoding = load_encoding(_tokenizer(tmp_path))
+    sample = "door " * 70
+    assert text_scale(encoding, sample) == pytest.approx(len(encoding.encode(sample)) / estimate(sample))
+    assert text_scale(encoding, "") == 1.0
+    assert text_scale(encoding, "<|im_end|>") > 1, "what looks like a control token is text here"

@@ -18,6 +18,7 @@ class ReplayOptions:
     :param jitter: share by which the first chunk is longer or shorter, -0.2 to 0.2, so that sessions
         started together don't hand over together
     :param max_pixels: area of the largest picture, for sessions that ask for none; default: the pack's
+    :param text_scale: times its estimate that a text takes, by the served model's tokenizer
     :param auto: every tick may speak when the client says nothing about it
     :param max_query_chars: a longer query is refused
     :param delegations: delegated questions in flight; ``delegation_s``: seconds each may take
@@ -34,6 +35,7 @@ class ReplayOptions:
     persona: str = "default"
     language: str = "en"
     max_pixels: int | None = None
+    text_scale: float = 1.0
     auto: bool = True
     max_query_chars: int = 8000
     delegations: int = 4

@@ -39,6 +39,7 @@ class SessionSettings:
             limits=asdict(self._options.window),
             jitter=self._options.jitter,
             max_pixels=self._pixels(config),
+            text_scale=self._options.text_scale,
         )
         try:
             self._journal.write(opened)
