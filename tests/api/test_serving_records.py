@@ -66,9 +66,12 @@ async def test_memory_shows_every_tier(tmp_path: Path) -> None:
     engine = FakeEngine(every_third, max_images=12, context_tokens=8192)
     async with engine, Served(engine, tmp_path, **UNGATED) as served:
         n = 0
-        while not (memory := await get(served, "/cam/memory") if n else {}).get("long_term"):
+        memory: dict[str, Any] = {}
+        # A window that has just begun was not counted yet.
+        while not (memory.get("long_term") and memory["window"]["tokens_counted"]):
             await served.see(n, "what is there?")
             n += 1
+            memory = await get(served, "/cam/memory")
         assert {p["text"] for p in memory["long_term"]} == {"A short summary of what was seen."}
         for passage in (*memory["long_term"], *memory["summaries"]):
             assert passage["start_ms"] < passage["end_ms"]
@@ -79,7 +82,6 @@ async def test_memory_shows_every_tier(tmp_path: Path) -> None:
         assert any(text.startswith("A dog") for text in said)
         window = memory["window"]
         assert window["frames"] == sum(len(turn["frames"]) for turn in window["turns"]) <= 12
-        assert window["tokens_counted"] is True
         assert "what is there?" in window["head_text"]
         assert memory["media_time_ms"] == 1000 * (n - 1)
         assert memory["gaps"] == []

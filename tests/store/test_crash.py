@@ -22,7 +22,8 @@ async def killed_after(lines: int, url: str, folder: Path) -> dict[str, int]:
     relied_on = dict.fromkeys(NAMES, 0)
     async with asyncio.timeout(60):
         number = 0
-        while line := (await process.stdout.readline()).decode():
+        # What was relied on is a whole line; the kill may have cut the last one.
+        while (line := (await process.stdout.readline()).decode()).endswith("\n"):
             name, seq = line.split()
             relied_on[name] = int(seq)
             number += 1
