@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from memory.plan import WantPrewarm
 from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine, Pace, Script, Seen
 from tests.fakes.pictures import jpeg
@@ -276,9 +276,10 @@ async def test_a_session_is_resumed_in_the_middle_of_a_response(tmp_path: Path) 
 
 async def test_an_update_says_when_the_model_is_told(tmp_path: Path) -> None:
     """Another persona and smaller pictures come with an early handover; what is refused changes nothing."""
-    async with watching(tmp_path) as (engine, _, t):
+    async with watching(tmp_path) as (engine, served, t):
         for n in range(4):
             last = await see(t, n)
+        (parts,) = served.core._parts.values()
         await t.send("session.update", session={"persona": "silent", "max_pixels": 65_536})
         updated = await t.until("session.updated", lambda event: "planned_tick" in event)
         assert updated["planned_tick"] == last["tick"] + 3
@@ -286,8 +287,10 @@ async def test_an_update_says_when_the_model_is_told(tmp_path: Path) -> None:
         while decisions(engine)[-1].messages[0] == old:
             await see(t, n)
             n += 1
-            # The next window is warmed while no decision waits: this camera gives it a moment.
-            await asyncio.sleep(0.1)
+            # The next window is warmed while no decision waits: this camera gives it the time.
+            await eventually(
+                lambda: not any(isinstance(w, WantPrewarm) for w in parts.backend.memory.wants())
+            )
         assert decisions(engine)[-1].tick < updated["planned_tick"] + 3
         before = len(t.of("session.updated"))
         await t.send("session.update", session={"max_pixels": 7})
