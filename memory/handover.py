@@ -82,6 +82,8 @@ class Handover:
             )
         if self.reached and self.warm_turns >= len(turns):
             return None
+        if self.reached and flight is None and self.chases >= CHASES:
+            return None  # without the turn that comes next this step would be outrun as well
         return prewarm(window, head, turns, self.warm_turns, flight if self.chases else None)
 
     def prewarmed(self, step: int, ok: bool, turns: int, flight: int | None = None) -> None:

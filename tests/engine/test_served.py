@@ -100,6 +100,26 @@ def test_a_session_over_http(engine: RealEngine, tmp_path: Path) -> None:
     assert " ERROR " not in log
 
 
+def test_kill_9_costs_a_session_nothing(engine: RealEngine, tmp_path: Path) -> None:
+    """Contract: after a crash and a restart the next prompt has the bytes it would have had, so the engine
+    has computed nearly all of it already."""
+    with serving(engine, tmp_path) as (process, client):
+        for n in range(TICKS - 1):
+            ask(client, request(n, QUERY if n == 0 else None, frame_time_range=f"{n}-{n + 1}"))
+        planned = client.get("/v1/sessions/cam/plan").json()
+        process.kill()
+        process.wait()
+    with serving(engine, tmp_path) as (_, client):
+        assert client.get("/v1/sessions/cam/plan").json() == planned
+        reply = ask(client, request(TICKS - 1, None, frame_time_range=f"{TICKS - 1}-{TICKS}")).json()
+        interaction, usage = reply["interaction"], reply["usage"]
+        assert (interaction["tick"], interaction["frame_index"]) == (TICKS, TICKS)
+        assert interaction["window_frames"] == TICKS
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        assert cached >= 0.95 * usage["prompt_tokens"]
+        assert cached >= interaction["expected_cached_tokens"]
+
+
 def thirty_ticks(client: httpx.Client) -> None:
     """One frame a request, every third of them streamed; the first brings the query."""
     spoken = 0
