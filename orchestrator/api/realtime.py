@@ -193,7 +193,11 @@ class _Call:
         except VigilError as refused:
             refused.event_id = event_id
             raise
-        return session, session.attach()
+        try:
+            return session, session.attach()
+        except Exception:
+            await session.close("open_abandoned")  # nobody would ever come back to it
+            raise
 
     async def _resume(self, command: SessionResume) -> tuple[Session, Attachment] | None:
         wanted, token, after = (

@@ -17,12 +17,21 @@ import orjson
 from orchestrator.session.backend import Capabilities, SessionConfig, TurnDetection
 from orchestrator.session.overlap import OverlapPolicy
 from orchestrator.wire.audio import AudioFormat, check_rate, parse_format
+from orchestrator.wire.client import MAX_NUMBER
 from orchestrator.wire.errors import InvalidRequest, Unsupported
 
 Body = Mapping[str, Any]
 
 MAX_ECHO_BYTES = 16 * 1024
 """Unknown keys are echoed as long as all of them stay below this as JSON."""
+
+MAX_EXTRA_BYTES = 64 * 1024
+"""``extra_body`` as JSON, over all updates, a reference voice apart."""
+
+MAX_TEXT_CHARS = 64 * 1024
+"""Longest instructions, voice name or other text of a session: each comes back in every session object."""
+
+MAX_INCLUDES, MAX_INCLUDE_CHARS = 32, 128
 
 MAX_TEMPERATURE = 2.0
 
@@ -45,6 +54,7 @@ _READ = frozenset(
         *("idle_timeout_s", "include", "extra_body", "state", "epoch", "capabilities", "playback"),
     }
 )
+_VOICES = frozenset({"ref_audio", "tts_ref_audio"})
 _UNLIMITED = frozenset({"inf", "infinity", "unlimited"})
 _VAD_NUMBERS = ("threshold", "prefix_padding_ms", "silence_duration_ms", "min_speech_duration_ms")
 _VAD_KEYS = frozenset({"type", "create_response", "interrupt_response", "idle_timeout_ms", *_VAD_NUMBERS})
@@ -72,7 +82,7 @@ def updated(body: Body, current: SessionConfig, capabilities: Capabilities) -> S
             param="model",
         )
     extra = _object(body, "extra_body")
-    if any("ref_audio" in each or "tts_ref_audio" in each for each in (body, extra)):
+    if any(each.keys() & _VOICES for each in (body, extra)):
         raise InvalidRequest(
             "the reference voice is given when the session opens",
             code="ref_audio_update_unsupported",
@@ -101,7 +111,7 @@ def _applied(body: Body, base: SessionConfig, capabilities: Capabilities) -> Ses
         output_format=_output_format(body, said, base.output_format),
         modalities=_modalities(body, base.modalities),
         echo=_echo(body, base.echo),
-        extra_body={**base.extra_body, **_passed_on(body, extra)},
+        extra_body=_passed_on(body, extra, base.extra_body),
     )
     config = _with_turn_taking(config, body, heard, extra)
     voice = _text(said, "voice", _text(body, "voice", base.voice))
@@ -241,10 +251,21 @@ def _refuse_reserved(extra: Body, capabilities: Capabilities) -> None:
         )
 
 
-def _passed_on(body: Body, extra: Body) -> dict[str, Any]:
+def _passed_on(body: Body, extra: Body, base: Mapping[str, Any]) -> dict[str, Any]:
     """``extra_body`` for the model; a reference voice goes with it and is never echoed."""
+    passed = {**base, **extra}
+    try:
+        size = len(orjson.dumps({key: value for key, value in passed.items() if key not in _VOICES}))
+    except TypeError as error:
+        raise InvalidRequest("extra_body: it cannot be kept", code="bad_event", param="extra_body") from error
+    if size > MAX_EXTRA_BYTES:
+        raise InvalidRequest(
+            f"extra_body has {size} bytes as JSON; at most {MAX_EXTRA_BYTES} are kept",
+            code="bad_event",
+            param="extra_body",
+        )
     voice = body.get("ref_audio")
-    return {**extra, **({} if voice is None else {"ref_audio": voice})}
+    return passed if voice is None else {**passed, "ref_audio": voice}
 
 
 def _echo(body: Body, base: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -272,11 +293,19 @@ def _object(body: Body, key: str) -> Body:
 
 def _text(body: Body, key: str, base: str | None) -> str | None:
     value = body.get(key, base)
+    if isinstance(value, str) and len(value) > MAX_TEXT_CHARS:
+        raise InvalidRequest(
+            f"{key} has {len(value)} characters; at most {MAX_TEXT_CHARS} are taken",
+            code="bad_event",
+            param=key,
+        )
     return value if value is None or isinstance(value, str) else base
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """A number that can be rounded and written again."""
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return known and math.isfinite(value) and abs(value) <= MAX_NUMBER
 
 
 def _number(body: Body, key: str, base: float | None) -> float | None:
@@ -309,11 +338,14 @@ def _max_tokens(body: Body, base: int | None) -> int | None:
         value = body.get(key)
         if isinstance(value, str) and value.lower() in _UNLIMITED:
             return None
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_NUMBER:
             return value
     return base
 
 
 def _include(body: Body, base: tuple[str, ...]) -> tuple[str, ...]:
     value = body.get("include")
-    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else base
+    if not isinstance(value, list):
+        return base
+    names = [each for each in value if isinstance(each, str) and len(each) <= MAX_INCLUDE_CHARS]
+    return tuple(names[:MAX_INCLUDES])

@@ -13,6 +13,7 @@ from orchestrator.session.commands import AppendInput, AppendText, CommitInput
 from orchestrator.session.effects import Answered, BackendAppend, Completed
 from orchestrator.session.events import OverlapDecided, UserSpeechStarted, UserSpeechStopped
 from orchestrator.session.input_ledger import InputAccounts, OpenItem, hold
+from orchestrator.session.intake import MAX_ITEM_CHARS
 from orchestrator.session.operations import Outcome
 from orchestrator.session.overlap import (
     OverlapAction,
@@ -25,8 +26,6 @@ from orchestrator.session.shared import Shared
 from orchestrator.session.states import Trigger
 from orchestrator.session.turns import Turns
 from orchestrator.wire.errors import ResourceExhausted, Unsupported
-
-MAX_ITEM_CHARS = 64 * 1024
 
 Interrupter = Callable[[str], None]
 """Ends what is being answered, for the reason given, and moves on to the next epoch."""

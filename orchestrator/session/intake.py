@@ -10,17 +10,26 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import orjson
+
 from orchestrator.session import commands as cmd
 from orchestrator.session.backend import Capabilities, Ids, ResponseOptions, SessionConfig
 from orchestrator.session.configuration import temperature_of, updated
-from orchestrator.session.items import ContentPart, Item
+from orchestrator.session.items import ContentPart, Item, assistant_item_id
 from orchestrator.session.media import MediaClock, frame_payloads, holds_speech, picture
+from orchestrator.session.response import RESPONSE_PREFIX
 from orchestrator.session.units import FrameInput, InputUnit
 from orchestrator.wire import client as wire
 from orchestrator.wire.audio import AudioFormat, AudioInput, Codec, Samples, check_rate, parse_format
-from orchestrator.wire.errors import InvalidRequest, Unsupported
+from orchestrator.wire.errors import InvalidRequest, TooLarge, Unsupported
 
 DEFAULT_RATE = 16000
+MAX_METADATA_BYTES = 16 * 1024
+MAX_ITEM_CHARS = 64 * 1024
+"""Words of one message, or of the user's open item."""
+MAX_PARTS = 256
+ANSWER_PREFIX = assistant_item_id(RESPONSE_PREFIX)
+"""Ids of messages that only responses have."""
 _ROLES = frozenset({"user", "assistant", "system"})
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
 _AUDIO_PARTS = frozenset({"input_audio", "audio"})
@@ -169,6 +178,12 @@ class Intake:
         ):
             raise Unsupported("output modalities are text and audio", code="unsupported_response_modality")
         metadata = body.get("metadata")
+        if isinstance(metadata, dict) and len(orjson.dumps(metadata)) > MAX_METADATA_BYTES:
+            raise InvalidRequest(
+                f"metadata has at most {MAX_METADATA_BYTES} bytes as JSON",
+                code="bad_event",
+                param="response.metadata",
+            )
         return cmd.CreateResponse(
             in_history=body.get("conversation") != "none",
             metadata=metadata if isinstance(metadata, dict) else {},
@@ -194,6 +209,12 @@ class Intake:
         content = item.get("content", [])
         if not isinstance(item_id, str) or not isinstance(content, list):
             raise InvalidRequest("an item has a string id and a list of content", code="bad_event")
+        if len(item_id) > wire.MAX_NAME_CHARS or item_id.startswith(ANSWER_PREFIX):
+            raise InvalidRequest(
+                f"an item id has at most {wire.MAX_NAME_CHARS} characters and is not that of a response",
+                code="bad_event",
+                param="item.id",
+            )
         parts: list[ContentPart] = []
         pictures: list[cmd.AppendInput] = []
         speech: list[wire.InputAppend] = []
@@ -212,6 +233,12 @@ class Intake:
                 speech.append(self._spoken(part, command.event_id))
             else:
                 raise InvalidRequest("a part is text, a picture or audio", code="bad_event", param=where)
+        if sum(len(part.text) for part in parts) > MAX_ITEM_CHARS or len(parts) > MAX_PARTS:
+            raise TooLarge(
+                f"a message has at most {MAX_ITEM_CHARS} characters in {MAX_PARTS} parts",
+                param="item.content",
+                code="event_too_large",
+            )
         if speech:
             return self._spoken_item(item_id, speech, now, command.event_id)
         created = Item(item_id, role, content=tuple(parts))

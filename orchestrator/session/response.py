@@ -46,6 +46,9 @@ MAX_TEXT_CHARS = 64 * 1024
 """Text kept in an item and in its ending; of a longer response the newest part, the rest is in memory."""
 
 
+RESPONSE_PREFIX = "resp-"
+
+
 class Phase(StrEnum):
     CREATED = "created"
     STREAMING = "streaming"
@@ -67,13 +70,13 @@ STEPS: Mapping[tuple[Phase, Step], Phase] = {
 
 def response_id_of(session_id: str, epoch: int, serial: int) -> str:
     """``resp-<session>-<epoch>-<8 hex>``. ``serial`` grows by one per response, so ids never repeat."""
-    return f"resp-{session_id}-{epoch}-{serial:08x}"
+    return f"{RESPONSE_PREFIX}{session_id}-{epoch}-{serial:08x}"
 
 
 def serial_of(session_id: str, response_id: str) -> int | None:
     """The serial inside an id of this session, or ``None`` if it is no such id."""
     prefix, _, serial = response_id.rpartition("-")
-    if not prefix.startswith(f"resp-{session_id}-") or len(serial) != 8:
+    if not prefix.startswith(f"{RESPONSE_PREFIX}{session_id}-") or len(serial) != 8:
         return None
     try:
         return int(serial, 16)

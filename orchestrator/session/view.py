@@ -92,6 +92,9 @@ def session_object(
         "auto_response": shared.auto,
         "include": list(config.include),
         "turn_detection": vad,
+    }
+    # Only these are the client's to say: one that sends back a whole session object changes no other.
+    theirs: dict[str, Any] = {
         "input_audio_transcription": None,
         "tracing": None,
         "audio": {
@@ -99,7 +102,7 @@ def session_object(
             "output": {"format": _format(config.output_format)},
         },
     }
-    return {**view, **config.echo}
+    return {**theirs, **config.echo, **view}
 
 
 def _format(format_: AudioFormat) -> dict[str, Any]:

@@ -19,6 +19,12 @@ from orchestrator.wire.errors import InvalidRequest, TooLarge
 MAX_FRAME_BYTES = 15 * 1024 * 1024
 """Largest inbound WebSocket frame in UTF-8 bytes."""
 
+MAX_DEPTH = 64
+"""Levels of lists and objects in an event; what is nested deeper could be read but never written again."""
+
+MAX_NAME_CHARS = 512
+"""Longest id or name that a client may give: they come back in events, which have to stay small."""
+
 
 def _finite(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -31,6 +37,8 @@ def _finite(value: Any) -> Any:
 MAX_NUMBER = 2**53
 """Whole numbers up to here are exact in JSON, and a time rounded to them can be written again."""
 
+Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
+
 Number = Annotated[float, BeforeValidator(_finite)]
 """A finite JSON number of a sensible size; booleans are not numbers."""
 
@@ -39,7 +47,7 @@ class Command(BaseModel):
     """Base: unknown keys are tolerated and dropped, known ones must have the right type."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
-    event_id: str | None = None
+    event_id: Name | None = None
 
 
 class SessionUpdate(Command):
@@ -72,9 +80,9 @@ class InputAppend(Command):
     container: str | None = None
     video_frames: list[Any] | None = None
     frame_times_ms: list[Number] | None = None
-    frame_ids: list[str] | None = None
+    frame_ids: list[Name] | None = None
     max_slice_nums: Any = None
-    operation_id: str | None = None
+    operation_id: Name | None = None
     duration_ms: Number | None = None
     audio_start_ms: Number | None = None
     audio_end_ms: Number | None = None
@@ -117,12 +125,12 @@ class ResponseCreate(Command):
 
 class ResponseCancel(Command):
     type: Literal["response.cancel"]
-    response_id: str | None = None
+    response_id: Name | None = None
 
 
 class OutputClear(Command):
     type: Literal["output_audio_buffer.clear"]
-    response_id: str | None = None
+    response_id: Name | None = None
 
 
 class BargeIn(Command):
@@ -135,29 +143,29 @@ class PlaybackAck(Command):
     type: Literal["playback.ack"]
     played_ms: Number
     committed_ms: Number | None = None
-    response_id: str | None = None
-    item_id: str | None = None
+    response_id: Name | None = None
+    item_id: Name | None = None
 
 
 class ItemCreate(Command):
     type: Literal["conversation.item.create"]
     item: dict[str, Any]
-    previous_item_id: str | None = None
+    previous_item_id: Name | None = None
 
 
 class ItemRetrieve(Command):
     type: Literal["conversation.item.retrieve"]
-    item_id: str | None = None
+    item_id: Name | None = None
 
 
 class ItemDelete(Command):
     type: Literal["conversation.item.delete"]
-    item_id: str | None = None
+    item_id: Name | None = None
 
 
 class ItemTruncate(Command):
     type: Literal["conversation.item.truncate"]
-    item_id: str | None = None
+    item_id: Name | None = None
     content_index: int = 0
     audio_end_ms: Number
 
@@ -166,7 +174,7 @@ class TurnSignal(Command):
     """A local turn-state hint; never starts a response."""
 
     type: Literal["turn.signal"]
-    event: str
+    event: Name
     payload: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -176,7 +184,7 @@ class Heartbeat(Command):
 
 class SessionClose(Command):
     type: Literal["session.close"]
-    reason: str = "client_close"
+    reason: Name = "client_close"
 
 
 class EventAck(Command):
@@ -263,15 +271,38 @@ def decode_frame(frame: str | bytes) -> Any:
     if len(raw) > MAX_FRAME_BYTES:
         raise TooLarge(f"The event has {len(raw)} bytes; the limit is {MAX_FRAME_BYTES}.")
     try:
-        return orjson.loads(raw)
+        value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"The frame is not valid JSON: {error}.", code="invalid_json") from error
+    # Few frames have so many brackets that they have to be looked at.
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _too_deep(value):
+        raise InvalidRequest(f"An event has at most {MAX_DEPTH} levels.", code="bad_event")
+    return value
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for each in level
+            if isinstance(each, dict | list)
+            for child in (each.values() if isinstance(each, dict) else each)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def command_of(event: Any) -> AnyCommand:
     """A decoded JSON value as a typed command."""
     given = event.get("event_id") if isinstance(event, dict) else None
-    event_id = given if isinstance(given, str) else None
+    event_id = given if isinstance(given, str) and len(given) <= MAX_NAME_CHARS else None
+    if isinstance(given, str) and event_id is None:
+        raise InvalidRequest(
+            f"An event_id has at most {MAX_NAME_CHARS} characters.", code="bad_event", param="event_id"
+        )
     if not isinstance(event, dict) or not isinstance(event.get("type"), str):
         raise InvalidRequest(
             "An event is an object with a string `type`.", code="bad_event", param="type", event_id=event_id

@@ -23,6 +23,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+MAX_SAID_CHARS = 500
+"""Of a message or a path: they quote what a client sent, and an error has to stay small."""
+
 
 class VigilError(Exception):
     """Base of every error told to a client.
@@ -57,14 +60,19 @@ class VigilError(Exception):
 
     def body(self) -> dict[str, Any]:
         """The OpenAI-shaped ``error`` object: type, code, message, and param/event_id/retryable if set."""
-        out: dict[str, Any] = {"type": self.error_type, "code": self.code, "message": self.message}
+        out: dict[str, Any] = {"type": self.error_type, "code": self.code}
+        out["message"] = _short(self.message)
         if self.param is not None:
-            out["param"] = self.param
+            out["param"] = _short(self.param)
         if self.event_id is not None:
             out["event_id"] = self.event_id
         if self.retryable:
             out["retryable"] = True
         return out
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_SAID_CHARS else f"{text[: MAX_SAID_CHARS - 1]}…"
 
 
 class InvalidRequest(VigilError):
