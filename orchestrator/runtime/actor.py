@@ -118,7 +118,7 @@ class Session:
         self.released = False
         """True when the backend's side is really gone and the slot is free."""
         self._core = core
-        self._intake = Intake(core.config, core.capabilities, ids)
+        self._intake = Intake(core.config, core.capabilities, ids, core.known, self._check_room)
         self._backend = parts.backend
         self._facts = parts.log
         self._clock = clock
@@ -348,15 +348,10 @@ class Session:
     def _enqueue(self, command: AnyCommand) -> bool:
         """Admit and queue. False: there is nothing to do (a known operation, a repeated close)."""
         urgent = isinstance(command, URGENT)
-        room = self._limits.mailbox + (self._limits.mailbox_reserve if urgent else 0)
-        # The one close of ``close`` always finds a place.
-        if len(self._mailbox) >= room and not (self._closing and isinstance(command, Close)):
-            raise ResourceExhausted(
-                f"{len(self._mailbox)} commands are waiting; send fewer at a time",
-                code="input_backpressure",
-                event_id=command.event_id,
-            )
         try:
+            # The one close of ``close`` always finds a place.
+            if not (self._closing and isinstance(command, Close)):
+                self._check_mailbox(self._limits.mailbox_reserve if urgent else 0)
             if not self._core.admit(command):
                 return False
         except VigilError as error:
@@ -368,6 +363,17 @@ class Session:
         self._mailbox.append((command, interrupting))
         self._changed.set()
         return True
+
+    def _check_mailbox(self, reserve: int = 0) -> None:
+        if len(self._mailbox) >= self._limits.mailbox + reserve:
+            raise ResourceExhausted(
+                f"{len(self._mailbox)} commands are waiting; send fewer at a time", code="input_backpressure"
+            )
+
+    def _check_room(self, size: int) -> None:
+        """Refuse media before it becomes a part of the client's stream."""
+        self._check_mailbox()
+        self._core.check_room(size)
 
     async def _work(self) -> None:
         while True:

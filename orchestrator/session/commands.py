@@ -28,6 +28,7 @@ class AppendInput(Command):
     :param start_ms: where the audio begins on the client's own clock
     :param overlap_action, force_barge_in, force_listen, transcript: the client's hints for input that
         comes over a response
+    :param item_id: the client's own id for the item that this opens
     """
 
     operation_id: str
@@ -39,6 +40,7 @@ class AppendInput(Command):
     force_barge_in: bool = field(default=False, kw_only=True)
     force_listen: bool = field(default=False, kw_only=True)
     transcript: str | None = field(default=None, kw_only=True)
+    item_id: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

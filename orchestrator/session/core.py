@@ -172,6 +172,14 @@ class SessionCore:
         self._shared.emit(ev.SessionClosed(self.session_id, "internal_error"))
         return self._shared.take_effects()
 
+    def known(self, operation_id: str) -> bool:
+        """An append of that id was taken already: its media must not be decoded twice."""
+        return self._accounts.operations.known(operation_id)
+
+    def check_room(self, size: int) -> None:
+        """Raise ``input_backpressure`` when that many bytes of input would be too many."""
+        self._accounts.bytes.check(size)
+
     def outcome(self, operation_id: str) -> Outcome | None:
         """How a remembered operation was answered, if it was."""
         return self._accounts.operations.outcome(operation_id)

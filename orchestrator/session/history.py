@@ -58,12 +58,7 @@ class History:
         Raises ``Conflict`` when the id is taken, ``NotFound`` (``item_not_found``) for an unknown
         ``previous_item_id``.
         """
-        if item.item_id in self._items:
-            raise Conflict(
-                f"there already is an item {item.item_id}; ids are never reused",
-                code="bad_event",
-                param="item.id",
-            )
+        self.check_free(item.item_id)
         if previous_item_id not in (None, ROOT):
             self.retrieve(previous_item_id)
         before = self.last_item_id if previous_item_id is None else previous_item_id
@@ -76,6 +71,15 @@ class History:
         while len(self._items) > self._kept:
             self._forget(next(iter(self._items)))
         return None if before == ROOT else before
+
+    def check_free(self, item_id: str) -> None:
+        """Raise ``Conflict`` when an item has that id."""
+        if item_id in self._items:
+            raise Conflict(
+                f"there already is an item {item_id}; ids are never reused",
+                code="bad_event",
+                param="item.id",
+            )
 
     def update(self, item: Item) -> None:
         """A new snapshot of an item that has its place already; a forgotten or deleted one stays away."""

@@ -24,14 +24,18 @@ class InputBytes:
         self._held: dict[str, int] = {}
         self.pending = 0
 
-    def reserve(self, operation_id: str, size: int) -> None:
-        """Charge ``size`` bytes, or refuse and retain nothing."""
+    def check(self, size: int) -> None:
+        """Refuse what would not fit."""
         if self.pending + size > self._limit:
             raise ResourceExhausted(
                 f"{self.pending} of {self._limit} bytes of input are pending; "
                 f"wait until some is taken, then send this append ({size} bytes) again",
                 code="input_backpressure",
             )
+
+    def reserve(self, operation_id: str, size: int) -> None:
+        """Charge ``size`` bytes, or refuse and retain nothing."""
+        self.check(size)
         self._held[operation_id] = size
         self.pending += size
 

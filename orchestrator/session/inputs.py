@@ -53,7 +53,7 @@ class Inputs:
     def append(self, command: AppendInput) -> None:
         shared = self._shared
         shared.move(Trigger.INPUT)
-        item = self._turns.open_item()
+        item = self._turns.open_item(command.item_id)
         decision = self._overlap(self._seen(command, vad_started=False))
         if decision is not None and decision.action is OverlapAction.DROP:
             self._skip(command, decision.reason)

@@ -6,8 +6,10 @@ from one socket to the next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -16,18 +18,20 @@ from orchestrator.session import commands as cmd
 from orchestrator.session.backend import Capabilities, Ids, ResponseOptions, SessionConfig
 from orchestrator.session.configuration import temperature_of, updated
 from orchestrator.session.items import ContentPart, Item, assistant_item_id
-from orchestrator.session.media import MediaClock, frame_payloads, holds_speech, picture
+from orchestrator.session.media import MediaClock, check_times, frame_payloads, holds_speech, picture
 from orchestrator.session.response import RESPONSE_PREFIX
 from orchestrator.session.units import FrameInput, InputUnit
 from orchestrator.wire import client as wire
 from orchestrator.wire.audio import AudioFormat, AudioInput, Codec, Samples, check_rate, parse_format
-from orchestrator.wire.errors import InvalidRequest, TooLarge, Unsupported
+from orchestrator.wire.errors import InvalidRequest, ResourceExhausted, TooLarge, Unsupported
 
 DEFAULT_RATE = 16000
 MAX_METADATA_BYTES = 16 * 1024
 MAX_ITEM_CHARS = 64 * 1024
 """Words of one message, or of the user's open item."""
 MAX_PARTS = 256
+MAX_SWALLOWED = 256
+"""Operations remembered whose audio gave no sample yet."""
 ANSWER_PREFIX = assistant_item_id(RESPONSE_PREFIX)
 """Ids of messages that only responses have."""
 _ROLES = frozenset({"user", "assistant", "system"})
@@ -38,25 +42,39 @@ _REFUSED_OPTIONS = frozenset({"voice", "input"})
 
 
 class Intake:
-    """:param config: the session's, as it opened"""
+    """
+    :param config: the session's, as it opened
+    :param known: an append of that operation id was taken already
+    :param room: raises when that many bytes of input would be too many
+    """
 
-    def __init__(self, config: SessionConfig, capabilities: Capabilities, ids: Ids) -> None:
+    def __init__(
+        self,
+        config: SessionConfig,
+        capabilities: Capabilities,
+        ids: Ids,
+        known: Callable[[str], bool] = lambda _: False,
+        room: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._config = config
         self._capabilities = capabilities
         self._ids = ids
         self._audio = AudioInput(capabilities.input_rate_hz)
         self._media_clock = MediaClock()
         self._speech = False
+        self._known = known
+        self._room = room
+        self._swallowed: deque[str] = deque(maxlen=MAX_SWALLOWED)
 
     def commands(self, command: wire.AnyCommand, now: float) -> list[cmd.AnyCommand]:
         """What the client's command asks of the session, in order; ``now``: monotonic seconds.
 
-        Raises ``InvalidRequest`` with the contract's codes and the client's ``event_id``; then the command
-        asks for nothing, and the stream is as it was.
+        Raises ``InvalidRequest`` or ``ResourceExhausted`` with the contract's codes and the client's
+        ``event_id``; then the command asks for nothing, and the stream is as it was.
         """
         try:
             return self._translated(command, now)
-        except InvalidRequest as error:
+        except (InvalidRequest, ResourceExhausted) as error:
             error.event_id = command.event_id
             raise
 
@@ -64,7 +82,7 @@ class Intake:
         event_id = command.event_id
         match command:
             case wire.InputAppend():
-                return self._append(command, now)
+                return self._append(command, now, self._audio)
             case wire.InputCommit():
                 commit = cmd.CommitInput(
                     command.create_response,
@@ -72,7 +90,7 @@ class Intake:
                     duration_ms=command.duration_ms,
                     event_id=event_id,
                 )
-                return [*self._tail(), commit]
+                return [*self._tail(self._audio), commit]
             case wire.InputClear():
                 self._audio.finish()
                 return [cmd.ClearInput(event_id=event_id)]
@@ -102,18 +120,27 @@ class Intake:
 
     # --- appends -----------------------------------------------------------------------------------------
 
-    def _append(self, command: wire.InputAppend, now: float) -> list[cmd.AnyCommand]:
+    def _append(
+        self, command: wire.InputAppend, now: float, stream: AudioInput, item_id: str | None = None
+    ) -> list[cmd.AnyCommand]:
+        operation_id = command.operation_id
+        if operation_id is not None and (self._known(operation_id) or operation_id in self._swallowed):
+            return []
         pictures = frame_payloads(command, self._capabilities.max_frames_per_append)
         if not command.audio and not pictures:
             raise InvalidRequest("an append carries audio, video_frames or both", code="bad_event")
+        check_times(len(pictures), command.frame_times_ms)
+        shown = sum(map(len, pictures))
+        samples = self._decoded(command, stream, shown) if command.audio else None
         times = self._media_clock.times(
             len(pictures), command.frame_times_ms, command.audio_end_ms, now * 1000
         )
         names: list[str | None] = [*(command.frame_ids or []), *([None] * len(pictures))]
         frames = tuple(map(FrameInput, pictures, times, names[: len(pictures)]))
-        samples = self._decoded(command) if command.audio else None
         pcm = samples.tobytes() if samples is not None and samples.size else None
         if pcm is None and not frames:
+            if operation_id is not None:
+                self._swallowed.append(operation_id)
             return []  # a spare byte, or what the filter keeps for now
         speech = samples is not None and holds_speech(command, samples, self._config.overlap_silence_rms)
         self._speech = speech
@@ -121,7 +148,7 @@ class Intake:
         if duration_ms is None:
             duration_ms = self._duration_ms(samples)
         append = cmd.AppendInput(
-            command.operation_id or self._ids("op_"),
+            operation_id or self._ids("op_"),
             InputUnit(frames, pcm),
             is_speech=speech,
             duration_ms=duration_ms,
@@ -130,11 +157,13 @@ class Intake:
             force_barge_in=command.force_barge_in,
             force_listen=command.force_listen,
             transcript=command.transcript,
+            item_id=item_id,
             event_id=command.event_id,
         )
         return [append]
 
-    def _decoded(self, command: wire.InputAppend) -> Samples:
+    def _decoded(self, command: wire.InputAppend, stream: AudioInput, shown: int) -> Samples:
+        """:param shown: bytes of the pictures that come with it"""
         format_, rate = self._config.input_format, self._config.input_format.rate
         if command.container == "wav":
             format_ = AudioFormat(Codec.WAV)
@@ -144,11 +173,13 @@ class Intake:
         if command.sample_rate_hz is not None:
             rate = check_rate(command.sample_rate_hz)
             format_ = AudioFormat(format_.codec, rate)
-        return self._audio.decode(command.audio or "", format_, rate or DEFAULT_RATE)
+        return stream.decode(
+            command.audio or "", format_, rate or DEFAULT_RATE, lambda size: self._room(size + shown)
+        )
 
-    def _tail(self) -> list[cmd.AnyCommand]:
+    def _tail(self, stream: AudioInput) -> list[cmd.AnyCommand]:
         """What the resampler still holds belongs to the item that is being committed."""
-        samples = self._audio.finish()
+        samples = stream.finish()
         if not samples.size:
             return []
         unit = InputUnit(pcm=samples.tobytes())
@@ -240,7 +271,8 @@ class Intake:
                 code="event_too_large",
             )
         if speech:
-            return self._spoken_item(item_id, speech, now, command.event_id)
+            words = "".join(part.text for part in parts)
+            return self._spoken_item(item_id, speech, pictures, words, now, command.event_id)
         created = Item(item_id, role, content=tuple(parts))
         return [cmd.CreateItem(created, command.previous_item_id, tuple(pictures), event_id=command.event_id)]
 
@@ -272,14 +304,25 @@ class Intake:
         )
 
     def _spoken_item(
-        self, item_id: str, speech: list[wire.InputAppend], now: float, event_id: str | None
+        self,
+        item_id: str,
+        speech: list[wire.InputAppend],
+        pictures: list[cmd.AppendInput],
+        words: str,
+        now: float,
+        event_id: str | None,
     ) -> list[cmd.AnyCommand]:
-        """Speech of a message is input like any other, committed under the message's id."""
+        """Speech of a message is input like any other, committed under the message's id with all that the
+        message holds besides. It is no part of the stream that the client appends to."""
         commands: list[cmd.AnyCommand] = []
         for append in speech:
-            for each in (*self._append(append, now), *self._tail()):
+            stream = AudioInput(self._capabilities.input_rate_hz)
+            for each in (*self._append(append, now, stream, item_id), *self._tail(stream)):
                 if isinstance(each, cmd.AppendInput) and each.is_speech:
                     commands.append(each)
+        commands += [replace(each, item_id=item_id) for each in pictures]
+        if words:
+            commands.append(cmd.AppendText(words, event_id=event_id))
         return [*commands, cmd.CommitInput(item_id=item_id, event_id=event_id)]
 
 

@@ -85,6 +85,16 @@ def rms(samples: Samples) -> float:
     return math.sqrt(float(np.mean(np.square(samples, dtype=np.float64))))
 
 
+def check_times(count: int, given: Sequence[float] | None) -> None:
+    """Raise ``bad_event`` when the client's times are not those of its frames."""
+    if given is not None and (len(given) != count or any(time < 0 for time in given)):
+        raise InvalidRequest(
+            f"frame_times_ms has one time from 0 on for each of the {count} frames.",
+            code="bad_event",
+            param="frame_times_ms",
+        )
+
+
 class MediaClock:
     """Capture times of frames on the session's media clock, in ms; the first frame is 0.
 
@@ -101,13 +111,7 @@ class MediaClock:
     def times(
         self, count: int, given: Sequence[float] | None, audio_end_ms: float | None, arrived_ms: float
     ) -> list[int]:
-        """Times of the ``count`` frames of one append. Raises ``bad_event`` when ``given`` does not match."""
-        if given is not None and (len(given) != count or any(time < 0 for time in given)):
-            raise InvalidRequest(
-                f"frame_times_ms has one time from 0 on for each of the {count} frames.",
-                code="bad_event",
-                param="frame_times_ms",
-            )
+        """Times of the ``count`` frames of one append; ``given`` are checked ones."""
         if self._first_arrival_ms is None:
             self._first_arrival_ms = arrived_ms
         passed = arrived_ms - self._first_arrival_ms

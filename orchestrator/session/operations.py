@@ -36,10 +36,14 @@ class OperationLedger:
 
     def begin(self, operation_id: str) -> bool:
         """False when the operation is known: it must not be taken twice."""
-        if operation_id in self._in_flight or operation_id in self._completed:
+        if self.known(operation_id):
             return False
         self._in_flight.add(operation_id)
         return True
+
+    def known(self, operation_id: str) -> bool:
+        """It is in flight, or was completed lately."""
+        return operation_id in self._in_flight or operation_id in self._completed
 
     def accept(self, operation_id: str) -> None:
         """The backend took it."""

@@ -97,9 +97,9 @@ class Turns:
         self._append_failed = False
         self._pictures: dict[str, int] = {}
 
-    def open_item(self) -> OpenItem:
+    def open_item(self, item_id: str | None = None) -> OpenItem:
         if self.item is None:
-            self.item = OpenItem(self._shared.ids("item_"))
+            self.item = OpenItem(item_id or self._shared.ids("item_"))
         return self.item
 
     def flush(self, item: OpenItem) -> None:
@@ -145,6 +145,9 @@ class Turns:
             raise InvalidRequest(
                 "nothing was appended since the last commit", code="input_audio_buffer_empty"
             )
+        if command.item_id is not None:
+            self._history.check_free(command.item_id)
+            item.item_id = command.item_id
         waited = None if internal else command
         pending = bool(item.units) or item.streamed
         if not item.has_content or (command.is_speech is False and not pending):

@@ -11,6 +11,7 @@ import binascii
 import io
 import math
 import wave
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -169,13 +170,20 @@ class Resampler:
     def __init__(self, source: int, target: int) -> None:
         self.source, self.target = source, target
         self._stream = None if source == target else soxr.ResampleStream(source, target, 1, dtype="float32")
+        self._taken = self._given = 0
+
+    def at_most(self, count: int) -> int:
+        """How many samples ``push`` of that many may give."""
+        return -(-(self._taken + count) * self.target // self.source) - self._given
 
     def push(self, samples: Samples, *, last: bool = False) -> Samples:
         """Samples that are ready now; ``last`` flushes the filter and ends the stream."""
         if self._stream is None:
             return samples
         out: Samples = self._stream.resample_chunk(samples, last=last)
+        self._taken, self._given = self._taken + samples.size, self._given + out.size
         if last:
+            self._taken = self._given = 0
             self._stream = soxr.ResampleStream(self.source, self.target, 1, dtype="float32")
         return out
 
@@ -193,8 +201,12 @@ class AudioInput:
         self._spare = b""
         self._resampler: Resampler | None = None
 
-    def decode(self, payload: str, fmt: AudioFormat, default_rate: int) -> Samples:
+    def decode(
+        self, payload: str, fmt: AudioFormat, default_rate: int, room: Callable[[int], None] = lambda _: None
+    ) -> Samples:
         """Samples at ``target`` Hz.
+
+        :param room: told how many bytes of samples there may be; what it raises leaves the stream alone
 
         Raises ``InvalidRequest``: ``bad_audio`` (not decodable, not finite), ``bad_event`` (a rate that
         changes within a stream, or a float stream whose rate is not the model's). On an error the
@@ -202,7 +214,9 @@ class AudioInput:
         """
         rate = fmt.rate or (8000 if fmt.codec in _G711 else default_rate)
         if fmt.codec is Codec.FLOAT32:
-            return self._float32(payload, rate)
+            samples = self._float32(payload, rate)
+            room(samples.nbytes)
+            return samples
         data = from_base64(payload)
         spare = b""
         if fmt.codec is Codec.WAV:
@@ -220,10 +234,10 @@ class AudioInput:
                 code="bad_event",
                 param="sample_rate_hz",
             )
-        if self._resampler is None:
-            self._resampler = Resampler(check_rate(rate), self.target)
-        self._spare = spare
-        return self._resampler.push(samples)
+        resampler = self._resampler or Resampler(check_rate(rate), self.target)
+        room(4 * resampler.at_most(samples.size))
+        self._resampler, self._spare = resampler, spare
+        return resampler.push(samples)
 
     def _float32(self, payload: str, rate: int) -> Samples:
         if rate != self.target:

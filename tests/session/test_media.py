@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.session.media import MAX_FRAME_CHARS, MediaClock, frame_payloads, holds_speech
+from orchestrator.session.media import MAX_FRAME_CHARS, MediaClock, check_times, frame_payloads, holds_speech
 from orchestrator.wire.client import InputAppend, VoiceHint
 from orchestrator.wire.errors import InvalidRequest
 
@@ -97,5 +97,5 @@ def test_a_change_of_clock_goes_on_where_it_was() -> None:
 @pytest.mark.parametrize("given", [[0.0], [0.0, -1.0], [0.0, 1.0, 2.0]])
 def test_times_must_match_the_frames(given: list[float]) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        MediaClock().times(2, given, None, 0.0)
+        check_times(2, given)
     assert refused.value.code == "bad_event"
