@@ -101,8 +101,8 @@ class _Talk:
             async with httpx.AsyncClient(base_url=options.server, headers=headers, trust_env=False) as http:
                 answer = await http.post(path)
                 body = answer.json()
-        except (httpx.HTTPError, ValueError) as error:
-            raise ClientError("connection_failed", f"{options.server}: {error}") from error
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            raise ClientError("connection_failed", f"can't reach {options.server}: {error}") from error
         if not answer.is_success:
             refusal = body.get("error", {})
             raise ClientError(str(refusal.get("code")), str(refusal.get("message")))

@@ -109,7 +109,9 @@ async def test_a_session_is_joined_and_left(tmp_path: Path) -> None:
 async def test_what_goes_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     async with FakeEngine(answers) as engine, Served(engine, tmp_path, **UNGATED) as served:
         for url, flags, why in (
-            ("http://127.0.0.1:9", (), "connect"),
+            ("http://127.0.0.1:9", (), "is vigil serve running there?"),
+            ("ftp://127.0.0.1:9", (), "no address of a service"),
+            ("http://[::1", ("--session", "cam"), "can't reach"),
             (served.url, ("--model", "nobody"), "nobody"),
             (served.url, ("--session", "nobody"), "no session nobody"),
             (served.url, ("--image", str(tmp_path / "none.jpg")), "none.jpg"),

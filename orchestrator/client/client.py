@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import orjson
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from orchestrator.client.protocol import ClientError, ClientProtocol, Incoming, Invitation, SessionLost
 
@@ -43,6 +43,8 @@ class VigilClient:
     :param api_key: sent as a bearer key
     :param resume: carry on over a new socket when one is lost
     :param jitter: random number in [0, 1) for the delays between resume attempts
+    :raises ClientError: ``invalid_url`` from the start; when entered, the service's own code where it
+        refuses, ``connection_failed``, ``connection_lost``, ``invalid_event`` or ``open_timeout``
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class VigilClient:
         opening = {**({"model": model} if model else {}), **(session or {})}
         self.protocol = ClientProtocol(opening, invitation)
         self._url = _session_url(url)
+        self._server = url
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._resume, self._heartbeat_s, self._jitter = resume, heartbeat_s, jitter
         self._queue: asyncio.Queue[Incoming | Exception | None] = asyncio.Queue(QUEUE)
@@ -78,6 +81,9 @@ class VigilClient:
         try:
             async with asyncio.timeout(OPEN_S):
                 await asyncio.shield(self._opened)
+        except TimeoutError:
+            await self._stop()
+            raise ClientError("open_timeout", f"{self._server} opened no session in {OPEN_S:g} s") from None
         except BaseException:
             await self._stop()
             raise
@@ -199,8 +205,13 @@ class VigilClient:
             await self._deliver(None)
         except ClientError as error:
             await self._fail(error)
+        except InvalidStatus as refused:
+            await self._fail(_refusal(self._server, refused))
         except (OSError, InvalidHandshake) as error:
-            await self._fail(ClientError("connection_failed", str(error)))
+            told = f"can't reach {self._server}: {error or 'no answer'}; is vigil serve running there?"
+            await self._fail(ClientError("connection_failed", told))
+        except ValueError as error:
+            await self._fail(ClientError("invalid_event", f"{self._server} sent what is no event: {error}"))
         finally:
             self._socket = None
             self._writable.set()
@@ -269,10 +280,32 @@ class VigilClient:
 
 def _session_url(url: str) -> str:
     """The address with the path and query that open nothing before our first message."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        known = (
+            parts.scheme in {"ws", "wss", "http", "https"}
+            and parts.hostname
+            and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        known = False
+    if not known:
+        raise ClientError("invalid_url", f"{url} is no address of a service: write http://HOST:PORT")
     query = dict(parse_qsl(parts.query))
     query.setdefault("duplex", "1")
     query["autostart"] = "0"
     path = parts.path if parts.path not in {"", "/"} else "/v1/realtime"
     scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
     return urlunsplit(parts._replace(scheme=scheme, path=path, query=urlencode(query)))
+
+
+def _refusal(server: str, refused: InvalidStatus) -> ClientError:
+    """What the service answered to the handshake, in its own words where it is one of ours."""
+    status = refused.response.status_code
+    try:
+        error = orjson.loads(refused.response.body)["error"]
+        return ClientError(str(error["code"]), str(error["message"]))
+    except (ValueError, LookupError, TypeError):
+        return ClientError(
+            "connection_failed", f"{server} answered with status {status}; is it a vigil serve?"
+        )

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
+from orchestrator.api.credentials import key_hash, new_key
 from orchestrator.client import ClientError, ConnectionResumed, Invitation, SessionLost, VigilClient
 from orchestrator.client.protocol import Incoming
 from orchestrator.wire import server as wire
@@ -127,3 +129,46 @@ async def test_refusals_at_the_door(tmp_path: Path) -> None:
     with pytest.raises(ClientError) as unreachable:
         await VigilClient("ws://127.0.0.1:9").__aenter__()
     assert unreachable.value.code == "connection_failed"
+    assert "ws://127.0.0.1:9" in unreachable.value.message
+
+
+async def test_a_refused_handshake_tells_the_services_reason(tmp_path: Path) -> None:
+    key = new_key()
+    async with service(tmp_path, auth={"required": True, "api_keys": {"ann": key_hash(key)}}) as served:
+        for wrong in (None, "vigil_wrong"):
+            with pytest.raises(ClientError) as refused:
+                await VigilClient(served.url, api_key=wrong).__aenter__()
+            assert refused.value.code == "invalid_api_key" and "API key" in refused.value.message
+        async with VigilClient(served.url, api_key=key) as client:
+            assert client.session_id
+
+
+async def test_a_server_that_is_no_service() -> None:
+    async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno")
+        await writer.drain()
+        writer.close()
+
+    async def chatter(socket: ServerConnection) -> None:
+        await socket.send("hello")
+        await socket.wait_closed()
+
+    async with (
+        await asyncio.start_server(page, "127.0.0.1", 0) as pages,
+        serve(chatter, "127.0.0.1", 0) as talker,
+    ):
+        for server, code in ((pages, "connection_failed"), (talker, "invalid_event")):
+            port = next(iter(server.sockets)).getsockname()[1]
+            with pytest.raises(ClientError) as refused:
+                await VigilClient(f"ws://127.0.0.1:{port}").__aenter__()
+            assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://127.0.0.1", "127.0.0.1:8070", "ws://", "ws://host:port", "http://[::1"]
+)
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ClientError) as refused:
+        VigilClient(url)
+    assert refused.value.code == "invalid_url" and url in refused.value.message
