@@ -81,7 +81,7 @@ def replay(
         str | None,
         typer.Option(metavar="URL", help="Drive a running vigil serve over HTTP instead of an engine."),
     ] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="REPLAY_API_KEY", help="Key for --server.")] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="VIGIL_SERVER_KEY", help="Key for --server.")] = None,
     model: Annotated[str | None, typer.Option(help="Served model; default: the only one.")] = None,
     family: Annotated[
         str | None, typer.Option(help="Prompt pack; default: the profile's, or generic for an engine URL.")

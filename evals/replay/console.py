@@ -128,11 +128,12 @@ class RunConsole:
 
 
 def print_outcome(console: Console, summary: Mapping[str, Any], folder: str) -> None:
-    """The run in five lines."""
+    """The run in a few lines; a run that was silent for want of a query says so."""
     actions, reasons, audit = summary["actions"], summary["reasons"], summary["audit"]
     latency = summary["latency_ms"]
     lines = [
-        f"{summary['ticks']} ticks: {actions.get('response', 0)} responses, "
+        f"{summary['ticks']} {'tick' if summary['ticks'] == 1 else 'ticks'}: "
+        f"{actions.get('response', 0)} responses, "
         f"{actions.get('delegate', 0)} delegated, {reasons.get('deduplicated', 0)} repeats held back, "
         f"{summary['statuses'].get('failed', 0)} failed",
         f"latency: median {number(latency['p50'], 'ms')}, 95 % within {number(latency['p95'], 'ms')}",
@@ -140,5 +141,9 @@ def print_outcome(console: Console, summary: Mapping[str, Any], folder: str) -> 
         f"as promised on {number(audit['kept_percent'], '%', 1)} of {audit['ticks']} ticks within windows",
         f"files: {folder}/{{decisions.jsonl,summary.json,report.html}}",
     ]
+    if summary["ticks"] and reasons.get("gated") == summary["ticks"]:
+        lines.insert(
+            1, "nothing was asked, so every tick was silent: give --query, or a --persona that watches"
+        )
     for line in lines:
         console.print(Text(line), soft_wrap=True, highlight=False)

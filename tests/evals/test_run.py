@@ -176,6 +176,14 @@ async def test_responses_are_printed_as_they_stream_where_there_is_no_terminal(t
     assert "\x1b" not in run.printed.getvalue()
 
 
+async def test_a_run_in_which_nothing_was_asked_says_what_to_give(tmp_path):
+    gated = {"reason": "gated"}
+    for script, hinted in (({}, True), ({0: {"reason": "model"}}, False)):
+        drive = ScriptedDrive(lambda t, s=script: s.get(t, gated))
+        run = await Run(tmp_path, ListSource(SECONDS), drive).go()
+        assert ("give --query" in run.printed.getvalue()) is hinted
+
+
 def test_a_terminal_shows_a_bar_and_keeps_what_was_said():
     screen = io.StringIO()
     console = Console(file=screen, width=80, force_terminal=True, color_system=None)
