@@ -27,7 +27,7 @@ def with_settings_flags(command: Command) -> Command:
 
     Flags arrive by the setting's path, joined by two underscores; see ``settings_of``.
     """
-    signature = inspect.signature(command)
+    signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     made = [_parameter(path, info) for path, info in leaves()]
     command.__signature__ = signature.replace(parameters=[*own, *made])  # type: ignore[attr-defined]

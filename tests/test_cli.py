@@ -60,6 +60,7 @@ def test_every_setting_is_a_flag() -> None:
     result = vigil("serve", "--help")
     for path, _ in leaves():
         assert flag_of(path) in result.stdout
+    assert "TOML file of settings" in result.stdout
 
 
 def test_flags_reach_the_settings(served: list[Settings], tmp_path: Path) -> None:
