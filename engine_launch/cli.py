@@ -136,7 +136,9 @@ def code_of(checked: SelfCheck) -> int:
 
 def show(out: Console, url: str, checked: SelfCheck) -> None:
     """The table of checks, remedies beside the lines that need one."""
-    table = Table("check", "", "seen", "what to do", title=f"Engine at {url}", title_justify="left")
+    table = Table("check", "", title=f"Engine at {url}", title_justify="left")
+    table.add_column("seen", overflow="fold")
+    table.add_column("what to do", overflow="fold", min_width=28)  # flags are copied: they stay whole
     for check in checked.checks:
         table.add_row(check.name, _MARKS[check.status], escape(check.detail), escape(check.remedy))
     out.print(table)
