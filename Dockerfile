@@ -16,6 +16,7 @@ RUN pip install --no-cache-dir --no-deps -e . \
     && mkdir /data && chown vigil /data
 
 USER vigil
+ENV VIGIL_DATA=/data
 VOLUME /data
 EXPOSE 8070
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s \
