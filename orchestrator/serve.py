@@ -52,10 +52,20 @@ class _Server(Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]], on_exit: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        drain: Callable[[], Awaitable[None]],
+        on_start: Callable[[], None],
+        on_exit: Callable[[], None],
     ) -> None:
         super().__init__(config, drain)
+        self._on_start = on_start
         self._on_exit = on_exit
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._on_exit()
@@ -77,10 +87,11 @@ async def _run(settings: Settings, engine: Engine, listener: socket.socket) -> E
     core = await open_core(settings, engine, durable=True)
     assert core.records is not None
     config = server_config(make_app(core), drain_s=settings.timeouts.drain_s)
-    server = _Server(config, core.drain, core.records.stop_readers)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    _tell(f"serving {engine.facts.model} ({engine.pack.family}) on http://{shown}:{port}")
+    # Said when it is so: whoever reads the line may connect.
+    said = f"serving {engine.facts.model} ({engine.pack.family}) on http://{shown}:{port}"
+    server = _Server(config, core.drain, lambda: _tell(said), core.records.stop_readers)
     await server.serve(sockets=[listener])
     return Exit.OK if server.started else Exit.FAILED
 
