@@ -255,3 +255,6 @@ IMMEDIATE = (
     Close,
 )
 """Commands that need not wait, in their turn, for the backend to carry out earlier ones."""
+
+EXPIRY_REASONS = frozenset({"idle_ttl_expired", "disconnect_grace_expired", "request_cleanup"})
+"""Close reasons told as ``session.expired``; every other one is ``session.closed``."""

@@ -18,9 +18,6 @@ from orchestrator.session.states import State, Trigger
 from orchestrator.session.turns import Turns
 from orchestrator.wire.errors import Conflict, Unsupported
 
-EXPIRY_REASONS = frozenset({"idle_ttl_expired", "disconnect_grace_expired", "request_cleanup"})
-"""Close reasons told as ``session.expired``; every other one is ``session.closed``."""
-
 
 class Endings:
     def __init__(self, shared: Shared, answers: Answers, turns: Turns, delivery: Delivery) -> None:
@@ -105,7 +102,7 @@ class Endings:
         self._shared.move(Trigger.GONE)
         self._answers.release_endings()
         self._shared.record(SessionEnded(close.reason, close.error.code if close.error else None))
-        ending = ev.SessionExpired if close.reason in EXPIRY_REASONS else ev.SessionClosed
+        ending = ev.SessionExpired if close.reason in cmd.EXPIRY_REASONS else ev.SessionClosed
         self._shared.emit(ending(self._shared.session_id, close.reason))
 
     def fail_output(self) -> None:

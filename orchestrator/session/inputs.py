@@ -25,7 +25,7 @@ from orchestrator.session.overlap import (
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import Trigger
 from orchestrator.session.turns import Turns
-from orchestrator.wire.errors import ResourceExhausted, Unsupported
+from orchestrator.wire.errors import ResourceExhausted, Unsupported, VigilError
 
 Interrupter = Callable[[str], None]
 """Ends what is being answered, for the reason given, and moves on to the next epoch."""
@@ -177,4 +177,7 @@ class Inputs:
         self._shared.emit(UserSpeechStopped(item.item_id, audio_end_ms))
         item.speech_told = False
         if not self._shared.auto and detection is not None:
-            self._turns.commit(CommitInput(detection.create_response), internal=True)
+            try:
+                self._turns.commit(CommitInput(detection.create_response), internal=True)
+            except VigilError as refused:
+                self._shared.error(refused)  # as for a commit of the client's own; the session goes on

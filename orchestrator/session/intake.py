@@ -371,7 +371,8 @@ def _plain(command: wire.AnyCommand) -> cmd.AnyCommand:
         case wire.EventAck(server_event_seq=seq):
             return cmd.AckEvents(seq, event_id=event_id)
         case wire.SessionClose(reason=reason):
-            return cmd.Close(reason, event_id=event_id)
+            # A client cannot say that its session expired: that would be told as the server's doing.
+            return cmd.Close("client_close" if reason in cmd.EXPIRY_REASONS else reason, event_id=event_id)
         case wire.SessionResume():
             raise InvalidRequest(
                 "session.resume is the first message of a new socket", code="unsupported_session_resume"

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.session.backend import Action, AudioDelta, Decision, TextDelta, TurnEnd
+from orchestrator.session.backend import (
+    Action,
+    AudioDelta,
+    Decision,
+    SpeechStarted,
+    SpeechStopped,
+    TextDelta,
+    TurnEnd,
+)
+from orchestrator.session.fence import Fence
 from orchestrator.wire.errors import ServerFault
 from tests.realtime.serving import VOICE, Scripted, eventually
 from tests.realtime.talker import Talker
@@ -219,3 +228,27 @@ async def test_auto_mode_speaks_unasked() -> None:
         speak = await t.until("response.speak")
         assert speak["metadata"]["score"] == 0.75 and speak["metadata"]["model_speak"] is True
         await t.until("response.output_audio.delta")
+
+
+async def test_a_failed_append_aborts_the_detectors_commit_and_not_the_session() -> None:
+    """What case 38 says of a client's commit holds for the one that the detector makes."""
+    opening = {"turn_detection": {"type": "server_vad"}, "extra_body": {"auto_response": False}}
+    recording = replace(VOICE, holds_turn_input=False)
+    async with Scripted(recording) as server, Talker(server.url, opening=opening) as t:
+        server.backend().fail("append", ServerFault("out of order"))
+        await t.speech()
+        await t.error("runtime_append_failed")
+        server.backend().emit(SpeechStarted(Fence(), 0), SpeechStopped(Fence(), 200))
+        await t.error("commit_aborted")
+        await t.speech()
+        server.backend().emit(SpeechStarted(Fence(), 200), SpeechStopped(Fence(), 400))
+        await t.until("input_audio_buffer.committed")
+        await t.until("response.created")
+
+
+@pytest.mark.parametrize("reason", ["idle_ttl_expired", "disconnect_grace_expired", "request_cleanup"])
+async def test_a_client_closes_and_does_not_expire(reason: str) -> None:
+    async with Scripted() as server, Talker(server.url, opening={}) as t:
+        await t.send("session.close", reason=reason)
+        assert await t.closed() == (1000, "client_close")
+        assert t.types[-1] == "session.closed"
