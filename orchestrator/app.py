@@ -391,7 +391,11 @@ async def _durable(settings: Settings, clock: SystemClock) -> DurableKeeper:
             settings.data, clock, url.get_secret_value() if url else None, keeping
         )
     except StoreError as error:
-        raise SetupError(f"store.url: {error}", error.code, Exit.USAGE) from error
+        where = "store.url" if url else f"the data folder {settings.data}"
+        raise SetupError(f"can't use {where}: {error}", error.code, Exit.USAGE) from error
+    except OSError as error:
+        told = f"can't use the data folder {settings.data}: {error.strerror}; name another with --data"
+        raise SetupError(told, "data_unusable", Exit.USAGE) from error
 
 
 def make_app(core: Core) -> FastAPI:

@@ -88,3 +88,17 @@ def test_a_request_uses_what_the_self_check_found() -> None:
     limits = engine_limits(pack, unknown, "")
     assert (limits.decision, limits.silence_stop_id, limits.block_tokens) == (None, None, 0)
     assert limits.cache_salt is None
+
+
+async def test_a_data_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    locked, broken = tmp_path / "locked", tmp_path / "broken"
+    (locked / "vigil.lock").mkdir(parents=True)
+    broken.mkdir()
+    (broken / "vigil.db").write_bytes(b"no database" * 500)
+    async with FakeEngine() as fake:
+        for folder in (locked, broken):
+            wanted = Settings(engine=fake.url, data=folder)
+            engine = await asyncio.to_thread(prepare_engine, wanted, lambda line: None)
+            with pytest.raises(SetupError, match=f"data folder {folder}") as refused:
+                await open_core(wanted, engine, durable=True)
+            assert refused.value.exit_code is Exit.USAGE
