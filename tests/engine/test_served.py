@@ -110,7 +110,7 @@ def test_kill_9_costs_a_session_nothing(engine: RealEngine, tmp_path: Path) -> N
         process.kill()
         process.wait()
     with serving(engine, tmp_path) as (_, client):
-        assert client.get("/v1/sessions/cam/plan").json() == planned
+        assert client.get("/v1/sessions/cam/plan").json() == {**planned, "live": False}
         reply = ask(client, request(TICKS - 1, None, frame_time_range=f"{TICKS - 1}-{TICKS}")).json()
         interaction, usage = reply["interaction"], reply["usage"]
         assert (interaction["tick"], interaction["frame_index"]) == (TICKS, TICKS)
