@@ -196,6 +196,8 @@ class FolderAccess:
             raise AccessError(
                 f"a service uses {self._folder}; delete through it: --server http://HOST:PORT", Exit.USAGE
             ) from None
+        except OSError as error:
+            raise AccessError(f"can't write in {self._folder}: {error.strerror}", Exit.USAGE) from error
         try:
             return self._run(lambda directory: directory.delete(self._tenant, name))
         finally:

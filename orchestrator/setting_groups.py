@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, DirectoryPath, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from orchestrator.api.origins import is_loopback
@@ -81,7 +80,9 @@ class SourcesGroup(Group):
     allow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="hosts from which RTSP, RTMP and SRT streams may be read"
     )
-    folder: Path | None = Field(None, description="folder below which files may be read; default: no files")
+    folder: DirectoryPath | None = Field(
+        None, description="folder below which files may be read; default: no files"
+    )
 
     @field_validator("allow_hosts", mode="before")
     @classmethod

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from orchestrator.cli import app
 from orchestrator.folder_lock import FolderInUse, FolderLock
+from orchestrator.session_access import AccessError, FolderAccess
 from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine, Seen
 
@@ -156,3 +157,10 @@ def test_a_folder_is_shared_by_services_and_held_alone_by_no_other(tmp_path: Pat
         FolderLock(tmp_path, alone=True)
     two.release()
     FolderLock(tmp_path, alone=True).release()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "vigil.db").touch()
+    (tmp_path / "vigil.lock").mkdir()
+    with pytest.raises(AccessError, match="can't write in"):
+        FolderAccess(tmp_path, None, "local").delete("cam")

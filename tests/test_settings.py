@@ -276,3 +276,9 @@ def test_a_webhook_and_a_summarizer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "whsec" not in str(settings.webhook)
     with pytest.raises(SettingsError, match="name of its model"):
         load_settings({"summarizer": {"url": "http://writer"}})
+
+
+def test_a_folder_of_sources_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"sources\.folder.*--sources-folder"):
+        load_settings({"sources": {"folder": tmp_path / "none"}})
+    assert load_settings({"sources": {"folder": tmp_path}}).sources.folder == tmp_path
