@@ -262,7 +262,7 @@ class Core:
             packs=kept.packs,
             suspect_lane=self._suspect_lane,
         )
-        observed = Observed(backend, on_output, on_closed)
+        observed = Observed(backend, on_output, on_closed, tally.counts["frames"])
         self._parts[session_id] = _Parts(backend, observed, tally)
         return SessionParts(observed, ToldLog(kept.log), kept.record, session_id)
 

@@ -21,6 +21,7 @@ class Observed:
 
     :param on_output: told of every output, in order, before the session is
     :param on_closed: awaited once the backend is closed, with the reason
+    :param frames: taken before, where a session goes on after a restart
     """
 
     def __init__(
@@ -28,12 +29,13 @@ class Observed:
         backend: SessionBackend,
         on_output: Callable[[BackendOutput], None],
         on_closed: Callable[[str], Awaitable[None]],
+        frames: int = 0,
     ) -> None:
         self._backend = backend
         self._on_output = on_output
         self._on_closed = on_closed
         self._closed = False
-        self.frames = 0
+        self.frames = frames
         """Frames taken so far."""
         self._newest_ms = 0
         self._decided_ms = 0

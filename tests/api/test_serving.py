@@ -199,6 +199,7 @@ async def test_after_kill_9_the_session_goes_on_with_the_same_bytes(tmp_path: Pa
         sent = engine.chats[-1]
         async with command(*flags) as (_, client):
             after = (await client.post("/v1/chat/completions", json=frame(6))).json()
-        assert after["interaction"]["window_frames"] == before["interaction"]["window_frames"] + 1 == 7
+        for count in ("window_frames", "frame_index"):
+            assert after["interaction"][count] == before["interaction"][count] + 1 == 7
         cached = after["usage"]["prompt_tokens_details"]["cached_tokens"]
         assert cached == (sent.prompt_tokens + sent.completion_tokens - 1) // 32 * 32
