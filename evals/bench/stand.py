@@ -86,14 +86,13 @@ async def _serving(
 async def _url(server: Process, log: Path) -> str:
     try:
         async with asyncio.timeout(START_S):
-            while b"startup complete" not in (said := log.read_bytes()):  # noqa: ASYNC240  a few bytes
+            while not (found := _SERVING.search(said := log.read_bytes())):  # noqa: ASYNC240  a few bytes
                 if server.returncode is not None:
                     break
                 await asyncio.sleep(0.05)
     except TimeoutError:
         pass
-    found = _SERVING.search(said)
-    if found is None or b"startup complete" not in said:
+    if found is None:
         raise StandFailed(f"vigil serve did not start:\n{said[-2000:].decode(errors='replace')}")
     return found.group(1).decode()
 

@@ -163,8 +163,6 @@ async def command(*flags: str) -> AsyncIterator[tuple[Process, httpx.AsyncClient
         async with asyncio.timeout(60):
             while not (found := re.search(rb"on (http://\S+)", line := await process.stderr.readline())):
                 assert line, "it ended"
-            while b"startup complete" not in await process.stderr.readline():
-                pass
         async with httpx.AsyncClient(base_url=found[1].decode(), trust_env=False, timeout=30) as client:
             yield process, client
     finally:
