@@ -12,14 +12,14 @@ All three send the very prompt that the session core planned for the tick, greed
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bridges.chat_engine import VllmChat
 from bridges.engine import ChatEngine, ChatEvent, ChatRequest, Deadlines, Finished, ImageBytes
-from orchestrator.backends.replay.engine_call import stream_of
+from evals.bench.between import Between
 
 ARMS = ("ours", "resend", "no_cache")
 # Greedy, with no penalties: all three give the same answer of the same length.
@@ -36,7 +36,7 @@ class Asked:
     images: ImageBytes
 
 
-class Tap(ChatEngine):
+class Tap(Between):
     """Passes requests on, made greedy, and keeps the decisions among them for the rivals.
 
     A decision is what asks for at most ``max_tokens`` and more than one: prewarms ask for one, summaries
@@ -44,7 +44,7 @@ class Tap(ChatEngine):
     """
 
     def __init__(self, engine: ChatEngine, max_tokens: int) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._max_tokens = max_tokens
         self._asked: list[Asked] = []
 
@@ -53,7 +53,7 @@ class Tap(ChatEngine):
         request = replace(request, params={**kept, **GREEDY})
         if 1 < int(request.params.get("max_tokens", 0)) <= self._max_tokens:
             self._asked.append(Asked(request, images))
-        async with aclosing(stream_of(self._engine, request, images)) as events:
+        async with aclosing(super().chat(request, images)) as events:
             async for event in events:
                 yield event
 
@@ -62,15 +62,6 @@ class Tap(ChatEngine):
         (asked,) = self._asked
         self._asked.clear()
         return asked
-
-    async def tokenize(self, messages: Sequence[Mapping[str, Any]], images: ImageBytes) -> int:
-        return await self._engine.tokenize(messages, images)
-
-    async def ping(self, timeout_s: float) -> bool:
-        return await self._engine.ping(timeout_s)
-
-    async def aclose(self) -> None:
-        await self._engine.aclose()
 
 
 @dataclass(frozen=True, slots=True)

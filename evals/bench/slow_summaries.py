@@ -7,23 +7,23 @@ is really written, then held back until so many further ticks were answered; eve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 from bridges.engine import ChatEngine, ChatEvent, ChatRequest, EngineServerError, ImageBytes
+from evals.bench.between import Between
 from evals.stats import Row, asked_engine, percentile, within_windows
 from orchestrator.backends.replay.background import PREWARM, SUMMARY
 
 
-class SlowSummaries(ChatEngine):
+class SlowSummaries(Between):
     """:param ticks: for which a finished text is held back; every ``fails_every``-th is thrown away"""
 
     def __init__(self, engine: ChatEngine, ticks: int = 20, fails_every: int = 3) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._late = ticks
         self._fails_every = fails_every
         self._answered = 0
@@ -32,7 +32,7 @@ class SlowSummaries(ChatEngine):
         self.thrown_away = 0
 
     async def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncGenerator[ChatEvent, None]:
-        async with aclosing(self._engine.chat(request, images)) as events:  # type: ignore[type-var]
+        async with aclosing(super().chat(request, images)) as events:
             if request.deadlines != SUMMARY:
                 async for event in events:
                     yield event
@@ -54,15 +54,6 @@ class SlowSummaries(ChatEngine):
         async with self._told:
             self._answered += 1
             self._told.notify_all()
-
-    async def tokenize(self, messages: Sequence[Mapping[str, Any]], images: ImageBytes) -> int:
-        return await self._engine.tokenize(messages, images)
-
-    async def ping(self, timeout_s: float) -> bool:
-        return await self._engine.ping(timeout_s)
-
-    async def aclose(self) -> None:
-        await self._engine.aclose()
 
 
 @dataclass(frozen=True, slots=True)

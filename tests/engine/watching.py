@@ -17,6 +17,7 @@ from rich.console import Console
 
 from bridges.engine import ChatEngine, ChatEvent, ChatRequest, ImageBytes
 from evals.bench.arms import PATIENT
+from evals.bench.between import Between
 from evals.bench.pictures import squares
 from evals.replay.console import RunConsole
 from evals.replay.core import engine_of, settings_of
@@ -199,27 +200,19 @@ class _Sink:
         self._sink.notice(code, message)
 
 
-class _Asking(ChatEngine):
+class _Asking(Between):
     """Patient, so that a machine with other work is no failure: speed is for the benches."""
 
     def __init__(self, engine: ChatEngine, watched: Watched) -> None:
-        self._engine, self._watched = engine, watched
+        super().__init__(engine)
+        self._watched = watched
 
     async def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncGenerator[ChatEvent, None]:
         patient = replace(request, deadlines=PATIENT)
-        async with aclosing(self._engine.chat(patient, images)) as events:  # type: ignore[type-var]
+        async with aclosing(super().chat(patient, images)) as events:
             async for event in events:
                 yield event
         self._watched.asked.append(request)
-
-    async def tokenize(self, messages: Sequence[Mapping[str, Any]], images: ImageBytes) -> int:
-        return await self._engine.tokenize(messages, images)
-
-    async def ping(self, timeout_s: float) -> bool:
-        return await self._engine.ping(timeout_s)
-
-    async def aclose(self) -> None:
-        await self._engine.aclose()
 
 
 class _Keeping:
