@@ -55,13 +55,10 @@ class StoreGroup(Group):
     )
 
 
-class Images(Group):
-    """Where frames may come from besides ``data:`` URLs."""
+class _Hosts(Group):
+    """A list of hosts, in any case, as the environment or a file writes it."""
 
-    allow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="hosts whose http(s) image URLs are fetched; naming a private address admits it"
-    )
-    fetch_s: float = Field(5.0, gt=0, description="deadline of one such fetch, in s")
+    allow_hosts: Annotated[tuple[str, ...], NoDecode] = ()
 
     @field_validator("allow_hosts", mode="before")
     @classmethod
@@ -74,7 +71,16 @@ class Images(Group):
         return tuple(host.lower() for host in value)
 
 
-class SourcesGroup(Group):
+class Images(_Hosts):
+    """Where frames may come from besides ``data:`` URLs."""
+
+    allow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="hosts whose http(s) image URLs are fetched; naming a private address admits it"
+    )
+    fetch_s: float = Field(5.0, gt=0, description="deadline of one such fetch, in s")
+
+
+class SourcesGroup(_Hosts):
     """Files and streams that a client may have read by the service itself."""
 
     allow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -83,16 +89,6 @@ class SourcesGroup(Group):
     folder: DirectoryPath | None = Field(
         None, description="folder below which files may be read; default: no files"
     )
-
-    @field_validator("allow_hosts", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return comma_list(value)
-
-    @field_validator("allow_hosts")
-    @classmethod
-    def _lower(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(host.lower() for host in value)
 
 
 class Decision(Group):
