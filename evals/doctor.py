@@ -15,7 +15,9 @@ from typing import Annotated
 import orjson
 import typer
 
-from evals.stats import Row
+from evals.replay.folder import read_rows
+from evals.stats import Row, asked_engine
+from memory.tally import tick_row
 from orchestrator.exits import Exit
 from orchestrator.session_cli import ApiKey, Data, Server, Tenant
 
@@ -73,16 +75,14 @@ def rows_of(path: Path) -> Iterator[Row]:
     if path.is_dir():
         path = path / "decisions.jsonl"
     if not tarfile.is_tarfile(path):
-        with path.open("rb") as lines:
-            yield from (orjson.loads(line) for line in lines)
+        yield from read_rows(path)
         return
     with tarfile.open(path) as tar:
         for member in tar:
             facts = tar.extractfile(member) if member.name.startswith("facts/") else None
             for line in facts or ():
                 entry = orjson.loads(line)
-                row = (entry["data"].get("metrics") or {}).get("row")
-                if entry["kind"] == "tick_answered" and row:
+                if entry["kind"] == "tick_answered" and (row := tick_row(entry["data"])):
                     yield row
 
 
@@ -138,7 +138,7 @@ def diagnose(rows: Iterable[Row]) -> Diagnosis:
     shortfalls: list[Shortfall] = []
     asked = judged = counted = 0
     for row in rows:
-        if not row.get("prompt_tokens"):
+        if not asked_engine(row):
             continue
         asked += 1
         cached, promised = row.get("cached_tokens"), row.get("expected_cached_tokens")

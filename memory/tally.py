@@ -49,7 +49,7 @@ class Tally:
         self.ticks[data["action"]] += 1
         if data["action"] == "silence":
             self.silence[data.get("reason") or "unknown"] += 1
-        row = (data.get("metrics") or {}).get("row")
+        row = tick_row(data)
         if not row:
             return
         self.last_tick = row
@@ -104,6 +104,12 @@ _COUNTED = {
     "engine_lost": "engine_losses",
 }
 _MORE = ("delegations_answered", "delegations_failed", "openings")
+
+
+def tick_row(answered: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The row of ``decisions.jsonl`` that a ``tick_answered`` fact holds; ``None`` where it holds none."""
+    row: Mapping[str, Any] | None = (answered.get("metrics") or {}).get("row")
+    return row
 
 
 def shortfall_kind(shortfall: str) -> str:

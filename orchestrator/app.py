@@ -93,9 +93,10 @@ class Core:
         self.quotas = settings.auth.quotas()
         self.ticks = TickStarts()
         self.sockets = OpenSockets()
+        bounds = frame_bounds(engine.pack, settings.limits.frame_bytes)
         self.sources = Sources(
             SourceRules(frozenset(settings.sources.allow_hosts), settings.sources.folder),
-            frame_bounds(engine.pack, settings.limits.frame_bytes),
+            bounds,
             engine.pack.period_ms,
             self.clock,
             self.ids,
@@ -108,7 +109,7 @@ class Core:
         self.permits = Permits(LIVE_TICKS, BACKGROUND)
         # Frames in flight when the engine died are tried one at a time, over all sessions.
         self._suspect_lane = asyncio.Lock()
-        self.gate = FrameGate(frame_bounds(engine.pack, settings.limits.frame_bytes))
+        self.gate = FrameGate(bounds)
         self.watch = EngineWatch(
             self.chat, self.clock, period_s=settings.timeouts.watch_s, ping_s=settings.timeouts.ping_s
         )
