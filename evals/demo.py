@@ -1,7 +1,7 @@
 """``make demo``: a real clip through a real engine, over the served API and with ``vigil replay``.
 
 Starts the stand-in engine (or takes the one that runs), ``vigil serve`` in front of it, and replays the same
-clip twice. Stops whatever it started, also when it is interrupted.
+clip twice, side by side: two sessions on one engine. Stops whatever it started, also when it is interrupted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 from rich.console import Console
@@ -63,10 +64,15 @@ def demo(stack: ExitStack) -> None:
     step(f"a clip of 250 frames, one a second: {video}")
     engine = stack.enter_context(running_engine())
     server = stack.enter_context(serving(engine))
-    step("the clip through the served API")
-    replay(video, OUT / "served", "--server", server)
-    step("the clip through vigil replay")
-    replay(video, OUT / "replay", "--engine", engine, "--seed", SEED)
+    beside = OUT / "replay.log"
+    step(f"the clip through the served API; beside it the same through vigil replay, told in {beside}")
+    with beside.open("wb") as lines:
+        replays(
+            Popen(replay(video, OUT / "served", "--server", server)),
+            Popen(
+                replay(video, OUT / "replay", "--engine", engine, "--seed", SEED), stdout=lines, stderr=lines
+            ),
+        )
     step("what came of it")
     show({"served API": OUT / "served", "vigil replay": OUT / "replay"})
     console.print(
@@ -123,7 +129,7 @@ def serving(engine: str) -> Iterator[str]:
     log = OUT / "serve.log"
     with log.open("wb") as lines:
         # In a session of its own, so that Ctrl-C reaches it through us alone, after the replay is done.
-        process = subprocess.Popen(command, stdout=lines, stderr=lines, start_new_session=True)
+        process = Popen(command, stdout=lines, stderr=lines, start_new_session=True)
     try:
         yield wait_for_url(process, log)
     finally:
@@ -135,7 +141,7 @@ def serving(engine: str) -> Iterator[str]:
             process.wait()
 
 
-def wait_for_url(process: subprocess.Popen[bytes], log: Path) -> str:
+def wait_for_url(process: Popen[bytes], log: Path) -> str:
     """The address that the server says it listens on, once it listens."""
     step("starting vigil serve")
     for _ in range(round(SERVING_S / 0.1)):
@@ -152,20 +158,25 @@ def wait_for_url(process: subprocess.Popen[bytes], log: Path) -> str:
     raise DemoFailed(f"vigil serve did not start; the end of {log}:\n{tail}")
 
 
-def replay(video: Path, out: Path, *how: str) -> None:
-    command = vigil("replay", str(video), "--pace", "fast", "--query", QUERY, "--out", str(out), *how)
-    process = subprocess.Popen(command)
+def replay(video: Path, out: Path, *how: str) -> list[str]:
+    return vigil("replay", str(video), "--pace", "fast", "--query", QUERY, "--out", str(out), *how)
+
+
+def replays(*processes: Popen[bytes]) -> None:
+    """Wait for both to end well."""
     try:
-        code = process.wait()
+        codes = [process.wait() for process in processes]
     except KeyboardInterrupt:
-        # A terminal has told it already, and a second time does no harm: let it write its files.
-        process.send_signal(signal.SIGINT)
-        process.wait(STOP_S)
+        # A terminal has told them already, and a second time does no harm: let them write their files.
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+        for process in processes:
+            process.wait(STOP_S)
         raise
-    if code == 130:
+    if 130 in codes:
         raise KeyboardInterrupt
-    if code != 0:
-        raise DemoFailed(f"vigil replay ended with exit code {code}")
+    if any(codes):
+        raise DemoFailed(f"vigil replay ended with exit codes {codes}; see {OUT / 'replay.log'} too")
 
 
 def vigil(*arguments: str) -> list[str]:
