@@ -6,13 +6,17 @@ instance of it answers, or it has been out of reach for longer than it keeps a l
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from bridges.duplex_client.link import LinkOptions
 
 
 class Seat(Protocol):
-    """One place on one engine. Exactly one of ``freed`` and ``lost`` ends it; the first call counts."""
+    """One place on one engine. Exactly one of ``failed``, ``freed`` and ``lost`` ends it; the first counts.
+
+    A seat whose opening was cancelled half-way is ``lost``: the engine may have opened the session.
+    """
 
     @property
     def engine(self) -> str:
@@ -21,11 +25,22 @@ class Seat(Protocol):
     @property
     def options(self) -> LinkOptions: ...
 
-    def freed(self) -> None:
-        """The engine session is gone, or was never opened: the place is free at once."""
+    def opened(self, instance: str | None = None) -> None:
+        """The engine session is open. ``instance``: the running engine's identity, where it tells one; a new
+        one frees every place that only the former still held."""
 
-    def lost(self) -> None:
-        """Nobody confirmed the end: the place stays taken until the engine must have let go of it."""
+    def failed(self, code: str) -> None:
+        """The engine session did not open. ``code``: of the ``LinkError``; it says whether the place is free
+        at once, and whether the engine is left alone for a while."""
+
+    def freed(self) -> None:
+        """The engine session is gone, or its opening was never begun: the place is free at once."""
+
+    def lost(self, close: Callable[[], Awaitable[bool]] | None = None) -> None:
+        """Nobody confirmed the end: the place stays taken until the engine must have let go of it.
+
+        ``close``: tried again meanwhile; True: the engine said that the session is gone.
+        """
 
     def paced(self, unit_ms: int, took_ms: float) -> None:
         """A unit of ``unit_ms`` was answered after ``took_ms``: the engine's real-time factor."""
