@@ -279,6 +279,57 @@ class ItemDeleted(Fact):
     query_id: str | None = None
 
 
+class SpokenOpened(Fact):
+    """First fact of a native session: everything ``memory.spoken`` needs that is not itself a fact.
+
+    ``family`` and ``digest`` name the native profile. ``seed_tokens``: the largest seed, by which everything
+    kept is sized. ``control_tokens``: strings that mean something to the model. ``summarizer``: summaries
+    are written by one; otherwise they are cut from what was said.
+    """
+
+    kind: Literal["spoken_opened"] = "spoken_opened"
+    family: str
+    digest: str
+    language: str
+    seed_tokens: int
+    control_tokens: tuple[str, ...] = ()
+    summarizer: bool = False
+
+
+class UserSaid(Fact):
+    """What was understood of the user's speech. ``item_id``: a later transcript of it replaces this one."""
+
+    kind: Literal["user_said"] = "user_said"
+    item_id: str
+    text: str
+    media_time_ms: int
+
+
+class FramesShown(Fact):
+    """``count`` pictures went to the engine with one unit; they are not kept."""
+
+    kind: Literal["frames_shown"] = "frames_shown"
+    count: int
+    media_time_ms: int
+
+
+class EngineSessionOpened(Fact):
+    """The session goes on with this engine session. ``generation``: 0 for the first one.
+
+    ``reason``: ``opened``, ``rolled_over`` or ``engine_lost``. ``seed``: what it was told of the
+    conversation, verbatim. ``gap_ms``: nobody listened for so long. ``revision``: of the memory in the seed.
+    """
+
+    kind: Literal["engine_session_opened"] = "engine_session_opened"
+    generation: int
+    reason: str
+    engine: str
+    media_time_ms: int
+    seed: str | None = None
+    revision: int = 0
+    gap_ms: int = 0
+
+
 AnyFact = Annotated[
     MemoryOpened
     | FrameSeen
@@ -304,7 +355,11 @@ AnyFact = Annotated[
     | EngineLost
     | EngineRecovered
     | LimitsLearned
-    | ItemDeleted,
+    | ItemDeleted
+    | SpokenOpened
+    | UserSaid
+    | FramesShown
+    | EngineSessionOpened,
     PydanticField(discriminator="kind"),
 ]
 

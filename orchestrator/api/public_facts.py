@@ -48,6 +48,10 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "engine_recovered": (),
     "limits_learned": ("max_images",),
     "item_deleted": ("frame_id", "query_id"),
+    "spoken_opened": ("family", "language"),
+    "user_said": ("item_id", "text", "media_time_ms"),
+    "frames_shown": ("count", "media_time_ms"),
+    "engine_session_opened": ("generation", "reason", "media_time_ms", "gap_ms"),
 }  # fmt: skip
 
 KINDS = frozenset(_FIELDS)

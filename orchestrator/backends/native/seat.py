@@ -9,7 +9,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from bridges.duplex_client.link import LinkOptions
+from bridges.duplex_client.link import LinkCode, LinkOptions
+
+FULL = "resource_exhausted"
+UNCONFIRMED: frozenset[str] = frozenset(
+    {LinkCode.TIMEOUT, LinkCode.LINK_LOST, LinkCode.LINK_CLOSED, LinkCode.BAD_ENGINE_EVENT}
+)
+"""Openings after which the engine may hold a session that nobody knows."""
+SICK: frozenset[str] = UNCONFIRMED | {
+    LinkCode.CONNECT_FAILED, "internal_error", "engine_error", "runtime_contract_invalid",
+    "server_vad_unavailable",
+}  # fmt: skip
+"""Openings that failed through the engine; any other refusal is an answer to what was asked."""
+
+
+def elsewhere(code: str) -> bool:
+    """Another engine may do what one refused with this code."""
+    return code in SICK or code == FULL
 
 
 class Seat(Protocol):
@@ -25,13 +41,12 @@ class Seat(Protocol):
     @property
     def options(self) -> LinkOptions: ...
 
-    def opened(self, instance: str | None = None) -> None:
-        """The engine session is open. ``instance``: the running engine's identity, where it tells one; a new
-        one frees every place that only the former still held."""
+    def opened(self) -> None:
+        """The engine session is open."""
 
     def failed(self, code: str) -> None:
         """The engine session did not open. ``code``: of the ``LinkError``; it says whether the place is free
-        at once, and whether the engine is left alone for a while."""
+        at once (not where ``UNCONFIRMED``), and whether the engine is left alone for a while (``SICK``)."""
 
     def freed(self) -> None:
         """The engine session is gone, or its opening was never begun: the place is free at once."""
@@ -48,7 +63,8 @@ class Seat(Protocol):
 
 class Seats(Protocol):
     async def take(self, session_id: str, *, rollover: bool = False) -> Seat:
-        """The best engine's next place, or ``ResourceExhausted`` with code ``resource_exhausted``.
+        """The best engine's next place. Raises ``ResourceExhausted`` (``resource_exhausted``) where all are
+        taken, and ``EngineUnavailable`` where no engine answers; both say when to try again.
 
         ``rollover``: for a fresh session of one that is admitted already; it may use the place that is kept
         for that, on any engine.

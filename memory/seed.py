@@ -1,0 +1,106 @@
+"""The text with which a fresh engine session is told what was said before it."""
+
+from __future__ import annotations
+
+from memory.spoken import SpokenMemory
+from memory.tokens import clip, estimate
+from memory.utterances import clock
+
+PERSONA_SHARE = 2, 3
+"""Of a seed that is too small for a persona and the last turn: what the persona may take."""
+
+
+def seed_text(memory: SpokenMemory, seed_max_tokens: int, persona: str | None, now_ms: int) -> str:
+    """``persona`` as it is, then the record of the conversation, in at most ``seed_max_tokens`` (estimated).
+
+    What was said last goes in first, word for word; then older talk, then notes, newest first; what found no
+    room is counted in the text. What others said is neutralised and framed as data. The persona is the
+    client's own instruction and is cut only where it leaves no room for the last turn. The same facts give
+    the same bytes.
+    """
+    own = (persona or "").strip()
+    if memory.empty:
+        return clip(own, seed_max_tokens)
+    frame = _Frame(memory, now_ms)
+    least = frame.tokens + estimate(frame.newest + "\n")
+    if estimate(own) + least + 1 > seed_max_tokens:
+        part, whole = PERSONA_SHARE
+        own = clip(own, max(seed_max_tokens - least - 1, seed_max_tokens * part // whole))
+    room = seed_max_tokens - (estimate(own + "\n\n") if own else 0)
+    record = frame.fill(room)
+    if not record:
+        return own
+    return f"{own}\n\n{record}" if own else record
+
+
+class _Frame:
+    """The record's fixed lines, and what goes between them."""
+
+    def __init__(self, memory: SpokenMemory, now_ms: int) -> None:
+        spoken, history = memory.spoken, memory.history
+        tell = spoken.telling
+        self._tell = tell
+        recent = memory.recent
+        said = [index for index, line in enumerate(recent) if line.text]
+        self._last = said[-1] if said else 0
+        self._talk = [spoken.line(line) for line in recent]
+        self._notes = [
+            spoken.passage(p.start_ms, p.end_ms, p.text) for p in (*history.blocks, *history.summaries)
+        ]
+        forgotten = history.forgotten_before_ms
+        self._top = [tell.line("header", now=clock(now_ms)), tell.line("notice")]
+        if self._talk and not memory.transcribed:
+            self._top.append(tell.line("untranscribed"))
+        if forgotten is not None:
+            self._top.append(tell.line("forgotten", time=clock(forgotten)))
+        self._footer = tell.line("footer")
+        entries = len(self._talk) + len(self._notes)
+        self._fixed = (
+            *self._top,
+            tell.line("recent"),
+            tell.line("left_out", count=str(entries)),
+            self._footer,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Of the lines that are always there, the count of what is left out among them."""
+        return sum(estimate(line + "\n") for line in self._fixed)
+
+    @property
+    def newest(self) -> str:
+        """What was said last; the notes where nothing else is there."""
+        return "\n".join(self._talk[self._last :]) if self._talk else self._notes[-1]
+
+    def fill(self, room: int) -> str:
+        """The record in at most ``room`` tokens; empty where not even its frame fits."""
+        left = room - self.tokens
+        talk, left = _fitting(self._talk, left)
+        notes: list[str] = []
+        if len(talk) == len(self._talk):
+            notes, left = _fitting(self._notes, left - estimate(self._tell.line("earlier") + "\n"))
+        if not talk and self._talk and left >= 8:
+            talk = [clip(self._talk[-1], left - 1)]
+        if not talk and not notes:
+            return ""
+        gone = len(self._talk) + len(self._notes) - len(talk) - len(notes)
+        lines = [*self._top]
+        if gone:
+            lines.append(self._tell.line("left_out", count=str(gone)))
+        if notes:
+            lines += (self._tell.line("earlier"), *notes)
+        if talk:
+            lines += (self._tell.line("recent"), *talk)
+        return "\n".join((*lines, self._footer))
+
+
+def _fitting(entries: list[str], room: int) -> tuple[list[str], int]:
+    """The newest entries that fit, in order, and the room that is left."""
+    kept: list[str] = []
+    for entry in reversed(entries):
+        cost = estimate(entry + "\n")
+        if cost > room:
+            break
+        room -= cost
+        kept.append(entry)
+    return kept[::-1], room

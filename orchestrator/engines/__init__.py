@@ -1,0 +1,1 @@
+"""The full-duplex engines behind one Vigil: which has room, which keeps up, which is left alone."""
