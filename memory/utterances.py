@@ -55,11 +55,15 @@ class Utterance:
 
 
 class Spoken:
-    """The lines of one session's record: phrases of one language, what others said neutralised."""
+    """The lines of one session's record: phrases of one language, what others said neutralised.
+
+    Raises ``ValueError`` for control tokens that can't be neutralised.
+    """
 
     def __init__(self, telling: Telling, control_tokens: Iterable[str]) -> None:
         self.telling = telling
         self._tokens = frozenset(control_tokens)
+        self.clean("")
 
     def clean(self, text: str) -> str:
         return neutralise(text, self._tokens)

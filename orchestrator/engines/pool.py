@@ -234,7 +234,7 @@ def _figures(engine: _Engine, now: float) -> dict[str, Any]:
 
 
 def _state(engine: _Engine, now: float) -> str:
-    """``draining``, ``down``, ``late`` or ``wedged`` (``bridges.circuit.EngineState``), ``behind``, ``up``."""
+    """``draining``; ``down``, ``late`` or ``wedged`` (``bridges.circuit``); ``behind``; ``up``."""
     if engine.draining:
         return "draining"
     if engine.health.sick:

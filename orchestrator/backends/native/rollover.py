@@ -349,7 +349,7 @@ class Rollover:
                 self._response = False
             elif self._spare and now >= self._rest_until:
                 self._open()
-        elif now >= self._rest_until and (forced or self._closing is None) and (hurry or self._settled(now)):
+        elif self._closing is None and now >= self._rest_until and (hurry or self._settled(now)):
             self._open()
 
     def _restore(self, now: float, gone_at: float) -> None:

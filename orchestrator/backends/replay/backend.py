@@ -23,7 +23,7 @@ from memory.facts import (
 from memory.fold import Memory
 from memory.store.base import FrameStore
 from memory.store.errors import StoreError
-from orchestrator.backends.replay.background import Background, BackgroundTools, Summarizer
+from orchestrator.backends.replay.background import Background, BackgroundTools
 from orchestrator.backends.replay.conversation import Conversation
 from orchestrator.backends.replay.decide import DecisionPolicy, threshold_bias
 from orchestrator.backends.replay.delegation import Delegations, Solver
@@ -40,6 +40,7 @@ from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tags import Grammar
 from orchestrator.backends.replay.tick import TickRunner, TickTools
 from orchestrator.backends.store_faults import pictures_of, told_of
+from orchestrator.backends.summaries import Summarizer
 from orchestrator.session.backend import (
     BackendOutput,
     Capabilities,

@@ -11,10 +11,10 @@ that fails costs the engine some work, never the session its memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from bridges.engine import (
     ChatEngine,
@@ -33,40 +33,15 @@ from orchestrator.backends.replay.engine_call import stream_of
 from orchestrator.backends.replay.health import BACKOFF_FIRST_S, BACKOFF_MAX_S, EngineHealth
 from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.request import EngineLimits, prewarm_params, summary_params
-from orchestrator.backends.replay.summary_check import shortened, summary_fault
+from orchestrator.backends.replay.summary_check import summary_fault
 from orchestrator.backends.replay.tags import Grammar
+from orchestrator.backends.summaries import CHARS_PER_TOKEN, Summarizer, shortened
 from orchestrator.session.backend import Clock, TickPermits
 from prompts.pack import Pack, Sampling
 
 SUMMARY = Deadlines(first_token_s=60.0, total_s=60.0)
 PREWARM = Deadlines(first_token_s=20.0, total_s=20.0)
 TRIES = 3
-CHARS_PER_TOKEN = 6  # generous for any script: a longer text did not keep to its length
-
-
-class Written(Protocol):
-    @property
-    def text(self) -> str: ...
-    @property
-    def finish_reason(self) -> str: ...
-
-
-class Summarizer(Protocol):
-    """Another engine that writes texts. ``images``: it takes pictures; ``ready``: it may be asked now."""
-
-    @property
-    def images(self) -> bool: ...
-    @property
-    def ready(self) -> bool: ...
-
-    async def write(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        sampling: Mapping[str, Any],
-        max_tokens: int,
-        images: ImageBytes,
-    ) -> Written:
-        """One text, inside a deadline of its own. Raises ``EngineError``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-
 from orchestrator.backends.replay.tags import Grammar, Hit
-
-_SENTENCE = re.compile(r"[^.!?\n。！？]+")
-_MIN_SENTENCE = 8
-_MAX_SAME = 3
-_MAX_RUN = 5
-_MAX_PERIOD = 40
+from orchestrator.backends.summaries import runs_away
 
 
 def summary_fault(grammar: Grammar, text: str, finish_reason: str, max_chars: int) -> str | None:
@@ -29,24 +21,3 @@ def summary_fault(grammar: Grammar, text: str, finish_reason: str, max_chars: in
     if finish_reason == "length" or len(text) > max_chars:
         return "too_long"
     return None
-
-
-def runs_away(text: str) -> bool:
-    """True when a sentence comes back again and again, or the text ends in a loop."""
-    sentences = Counter(s.strip().casefold() for s in _SENTENCE.findall(text))
-    if any(n > _MAX_SAME for s, n in sentences.items() if len(s) >= _MIN_SENTENCE):
-        return True
-    tail = text.rstrip()
-    for period in range(1, _MAX_PERIOD + 1):
-        unit = tail[-period:]
-        times = _MAX_RUN if period > 1 else 4 * _MAX_RUN  # rows of dots or dashes are not a loop
-        if len(unit) == period and tail.endswith(unit * times):
-            return True
-    return False
-
-
-def shortened(text: str, max_chars: int) -> str:
-    """The whole sentences at the beginning of a text that was cut off; empty when there is none."""
-    head = text.strip()[:max_chars]
-    ends = [m.end() for m in re.finditer(r"[.!?](?=\s)|[。！？\n]", head)]
-    return head[: ends[-1]].strip() if ends else ""

@@ -23,13 +23,13 @@ from memory.facts import AnyFact, parse_fact
 from memory.plan import Limits
 from memory.store.transient import TransientFrames
 from orchestrator.backends.replay.backend import ReplayBackend
-from orchestrator.backends.replay.background import Summarizer
 from orchestrator.backends.replay.decide import DecideOptions
 from orchestrator.backends.replay.delegation import Solver
 from orchestrator.backends.replay.intake import FrameCheck
 from orchestrator.backends.replay.loop import GRACE_S
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.request import EngineLimits
+from orchestrator.backends.summaries import Summarizer
 from orchestrator.runtime.permits import Permits
 from orchestrator.session.backend import (
     BackendOutput,
