@@ -6,8 +6,8 @@ from memory.spoken import SpokenMemory
 from memory.tokens import clip, estimate
 from memory.utterances import clock
 
-PERSONA_SHARE = 2, 3
-"""Of a seed that is too small for a persona and the last turn: what the persona may take."""
+LEAST_SHARE = 3
+"""A persona that would be left less than this part of the seed goes alone."""
 
 
 def seed_text(memory: SpokenMemory, seed_max_tokens: int, persona: str | None, now_ms: int) -> str:
@@ -22,12 +22,12 @@ def seed_text(memory: SpokenMemory, seed_max_tokens: int, persona: str | None, n
     if memory.empty:
         return clip(own, seed_max_tokens)
     frame = _Frame(memory, now_ms)
-    least = frame.tokens + estimate(frame.newest + "\n")
-    if estimate(own) + least + 1 > seed_max_tokens:
-        part, whole = PERSONA_SHARE
-        own = clip(own, max(seed_max_tokens - least - 1, seed_max_tokens * part // whole))
-    room = seed_max_tokens - (estimate(own + "\n\n") if own else 0)
-    record = frame.fill(room)
+    room = seed_max_tokens - frame.least - 1
+    if estimate(own) > room:
+        if room < seed_max_tokens // LEAST_SHARE:
+            return clip(own, seed_max_tokens)
+        own = clip(own, room)
+    record = frame.fill(seed_max_tokens - (estimate(own + "\n\n") if own else 0))
     if not record:
         return own
     return f"{own}\n\n{record}" if own else record
@@ -68,9 +68,10 @@ class _Frame:
         return sum(estimate(line + "\n") for line in self._fixed)
 
     @property
-    def newest(self) -> str:
-        """What was said last; the notes where nothing else is there."""
-        return "\n".join(self._talk[self._last :]) if self._talk else self._notes[-1]
+    def least(self) -> int:
+        """Tokens of a record that holds what was said last, and no more."""
+        newest = self._talk[self._last :] or self._notes[-1:]
+        return self.tokens + sum(estimate(entry + "\n") for entry in newest)
 
     def fill(self, room: int) -> str:
         """The record in at most ``room`` tokens; empty where not even its frame fits."""

@@ -19,7 +19,7 @@ from memory.digest import newest
 from memory.history import History, Passage
 from memory.plan import WantRollup
 from memory.tokens import clip, estimate
-from memory.utterances import Spoken, Utterance, Utterances
+from memory.utterances import Spoken, Utterance, Utterances, flat
 from prompts.conversation import telling
 
 ATTEMPTS = 3
@@ -223,7 +223,7 @@ class SpokenMemory:
 
     def _summary_landed(self, fact: f.SummaryLanded) -> None:
         chunk = self._taken(fact.chunk)
-        text = clip(fact.text, self.sizes.passage)
+        text = clip(flat(fact.text), self.sizes.passage)
         if chunk is None or not text:
             return
         summaries = self.history.summaries
@@ -241,7 +241,7 @@ class SpokenMemory:
                 self._roll_up()
 
     def _rollup_landed(self, fact: f.RollupLanded) -> None:
-        text = clip(fact.text, self.sizes.passage)
+        text = clip(flat(fact.text), self.sizes.passage)
         if not text:
             self.history.rollup_failed(fact.chunks, self.history.attempt)
         else:

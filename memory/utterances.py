@@ -125,7 +125,7 @@ class Utterances:
 
         ``complete``: nothing of what was said so far went unheard.
         """
-        before = tuple(self.lines)
+        before = [(line.text, line.cut) for line in self.lines]
         mine = [i for i, line in enumerate(self.lines) if line.who == "model" and line.ref == response_id]
         while len(mine) > 1 and self.lines[mine[-1]].offset >= len(text):
             del self.lines[mine.pop()]
@@ -144,7 +144,7 @@ class Utterances:
             if flat(text[filed:]) or response_id not in self._filed:
                 self._speak(response_id, text[filed:], filed, complete, now_ms)
         self._follow(response_id, len(text))
-        return tuple(self.lines) != before
+        return [(line.text, line.cut) for line in self.lines] != before
 
     def _speak(self, response_id: str, text: str, offset: int, complete: bool, now_ms: int) -> None:
         """New lines for ``text``, each of at most the line's tokens."""

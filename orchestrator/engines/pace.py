@@ -5,6 +5,8 @@ from __future__ import annotations
 WINDOW_MS = 10_000
 """Of audio, about, that the average reaches back over."""
 BEHIND, RECOVERED = 0.9, 0.7
+SHORTEST_MS = 500
+"""Answers to shorter units come through a pipeline of several: so much lag alone is not falling behind."""
 IDLE_S = 15.0
 """Nothing was measured for so long: what was measured before says nothing about now."""
 
@@ -27,7 +29,8 @@ class Pace:
         self._settle(now)
         self._last_at = now
         weight = min(1.0, unit_ms / WINDOW_MS)
-        self._factor += weight * (min(took_ms / unit_ms, 10.0) - self._factor)
+        seen = min(took_ms / max(unit_ms, SHORTEST_MS), 10.0)
+        self._factor += weight * (seen - self._factor)
         self._behind = self._factor > (RECOVERED if self._behind else BEHIND)
 
     def factor(self, now: float) -> float:

@@ -131,6 +131,17 @@ async def test_a_first_slow_unit_and_unusable_figures_are_no_alarm() -> None:
     assert pool.statistics()["a"]["state"] == "up"
 
 
+async def test_short_units_may_lag_by_the_length_of_their_pipeline() -> None:
+    pool, _ = pool_of()
+    seat = await opened(pool, "s1")
+    for _ in range(500):
+        seat.paced(80, 200)
+    assert pool.statistics()["a"]["state"] == "up"
+    for _ in range(500):
+        seat.paced(80, 2000)
+    assert pool.statistics()["a"]["state"] == "behind"
+
+
 async def test_an_engine_whose_opening_failed_is_left_alone_for_a_while() -> None:
     pool, clock = pool_of(spec("a", 4), spec("b", 4))
     seat = await pool.take("s1")

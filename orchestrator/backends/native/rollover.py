@@ -275,7 +275,7 @@ class Rollover:
     def old_closed(self, now: float, generation: int) -> None:
         """The engine session of this generation is gone, or given up: its seat was told."""
         if self.phase is Phase.CLEARING and generation == self.generation:
-            self.phase = Phase.STEADY
+            self.phase, self._response = Phase.STEADY, False
             self._gone(now, "rollover_failed")
         elif generation == self._closing:
             self._closing = None
@@ -394,7 +394,7 @@ class Rollover:
         return max(unit, self._waits.silence + (unit - self._waits.silence) * self.context.pressure)
 
     def _quiet(self, now: float, seconds: float) -> bool:
-        return self._quiet_at is not None and now - self._quiet_at >= seconds
+        return self._quiet_at is not None and now >= self._quiet_at + seconds
 
     def _boundary(self, now: float) -> bool:
         """A switch now cuts nobody short."""
@@ -406,7 +406,7 @@ class Rollover:
         """A seed made now has the last turn in it."""
         if not self._horizon.turn_ends:
             return self._quiet(now, self._unit_ms / 1000)
-        waited = self._unheard_at is None or now - self._unheard_at >= self._waits.heard
+        waited = self._unheard_at is None or now >= self._unheard_at + self._waits.heard
         return self._boundary(now) and waited
 
     def _ending(self) -> str | None:

@@ -62,5 +62,4 @@ def test_what_fits_and_the_answer_to_it_never_overflow(limit, rate, per_frame, u
         context.unit(unit_ms, groups)
         context.output(int(context.cost(unit_ms)))
         assert context.tokens <= limit + 1
-    assert context.prepare_at <= max(context.hurry_at, context.prepare_at)
     assert 0 <= context.pressure <= 1

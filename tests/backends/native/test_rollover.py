@@ -178,7 +178,7 @@ def test_with_one_place_the_old_session_is_closed_first_and_the_gap_is_stated() 
 
 def test_a_model_that_cannot_be_told_ends_clearly_when_its_context_is_full() -> None:
     scene = Scene(seed=Seed.NONE)
-    scene.fill(0.94)
+    scene.fill(0.9)
     assert scene.wants() == []
     scene.rollover.response_opened()
     scene.fill(0.96)
