@@ -76,6 +76,16 @@ async def test_sessions_that_moved_to_another_engine_do_not_use_up_the_places_th
     assert sum(figures["sessions"] for figures in pool.statistics().values()) == pool.capacity == 4
 
 
+async def test_a_place_that_is_kept_stays_so_while_another_engine_is_away() -> None:
+    pool, _ = pool_of(spec("a", 3, rolls_over=True), spec("b", 3, rolls_over=True))
+    away = await pool.take("s1")
+    away.failed("connect_failed")
+    stayed = [await opened(pool, f"n{n}") for n in range(2)]
+    assert {seat.engine for seat in stayed} == {"a", "b"} - {away.engine}
+    with pytest.raises(ResourceExhausted):
+        await pool.take("s9")
+
+
 async def test_sessions_go_where_most_room_is_and_equals_are_chosen_by_the_session() -> None:
     pool, _ = pool_of(spec("a", 4), spec("b", 4), spec("c", 2))
     went = Counter([(await opened(pool, f"s{n}")).engine for n in range(10)])

@@ -59,8 +59,23 @@ class Engines(RuleBasedStateMachine):
         figures = self.pool.statistics()[name]
         return figures["sessions"] + figures["closing"]
 
+    @rule()
+    def fill(self):
+        """Sessions come until no more are let in."""
+        count = None
+        while count != len(self.seats):
+            count = len(self.seats)
+            self.take(rollover=False)
+        for seat in self.seats:
+            seat.opened()
+        self.opened += self.seats
+        self.seats = []
+
     @rule(rollover=st.booleans())
-    def take(self, rollover):
+    def takes(self, rollover):
+        self.take(rollover)
+
+    def take(self, rollover: bool) -> None:
         self.count += 1
         figures = self.pool.statistics()
         before = {name: self.used(name) for name in self.limits}
@@ -156,4 +171,4 @@ class Engines(RuleBasedStateMachine):
 
 
 TestEngines = Engines.TestCase
-TestEngines.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestEngines.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)

@@ -126,6 +126,8 @@ def test_at_the_hard_limit_the_response_is_cut() -> None:
     generation = scene.ready()
     scene.rollover.response_opened()
     assert scene.wants() == []
+    scene.fill(0.9)
+    assert scene.wants() == []
     scene.fill(0.96)
     assert scene.wants() == [Switch(generation, end_response="incomplete", forced=True)]
 

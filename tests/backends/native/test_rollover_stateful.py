@@ -28,7 +28,11 @@ from tests.backends.native.conversations import SEED_TOKENS, Talk, horizon
 
 
 class Session(RuleBasedStateMachine):
-    @initialize(spare=st.booleans(), turn_ends=st.booleans(), seed=st.sampled_from([*Seed]))
+    @initialize(
+        spare=st.booleans(),
+        turn_ends=st.booleans(),
+        seed=st.sampled_from([Seed.INSTRUCTIONS] * 5 + [Seed.NONE]),
+    )
     def open(self, spare, turn_ends, seed):
         self.talk = Talk()
         self.horizon = horizon(turn_ends=turn_ends, seed=seed, context_tokens=1200)
@@ -55,6 +59,16 @@ class Session(RuleBasedStateMachine):
             self.may_say = 12
             self.now += 1.0
             self.look()
+
+    @precondition(lambda self: self.current is not None and not self.ended)
+    @rule(share=st.sampled_from([1.0, 1.0, 1.05, 1.12]))
+    def long_talk(self, share):
+        """Until the context is about to be, or is, so full that something is done."""
+        while self.rollover.context.tokens < share * self.rollover.context.prepare_at - 12:
+            if not self.rollover.fits(1000):
+                return
+            self.rollover.unit(self.now, 1000)
+            self.now += 1.0
 
     @precondition(lambda self: self.current is not None and self.may_say > 0)
     @rule(tokens=st.integers(1, 12))
@@ -84,6 +98,17 @@ class Session(RuleBasedStateMachine):
         self.talk.hears(f"r{self.turns}", f"answer{self.turns}x " * (self.turns % 9 + 1))
         self.rollover.heard()
 
+    @precondition(lambda self: self.current is not None and not self.response and not self.ended)
+    @rule()
+    def exchange(self):
+        """The user asks, the model answers, and both are quiet then."""
+        self.speech(user=True, model=False)
+        self.response_opens()
+        self.look()
+        self.now += 1.0
+        self.speech(user=False, model=False)
+        self.response_closes(heard=True)
+
     @rule(user=st.booleans(), model=st.booleans())
     def speech(self, user, model):
         self.rollover.speech(self.now, user=user, model=model)
@@ -109,19 +134,27 @@ class Session(RuleBasedStateMachine):
     # --- the engine ---------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.current is not None and not self.ended)
-    @rule()
-    def engine_lost(self):
+    @rule(lost=st.sampled_from([False] * 5 + [True]))
+    def engine_lost(self, lost):
         closing = any(isinstance(w, CloseOld) and w.generation == self.current for w in self.todo)
-        if not closing:
+        if lost and not closing:
             self.alive.discard(self.current)
             self.current = None
             self.response = False
             self.rollover.lost(self.now)
 
     @precondition(lambda self: self.todo)
+    @rule()
+    def all_goes_well(self):
+        while self.todo:
+            self.carry_out(self.todo.pop(0), well=True)
+
+    @precondition(lambda self: self.todo)
     @rule(well=st.booleans(), data=st.data())
-    def carry_out(self, well, data):
-        want = self.todo.pop(data.draw(st.integers(0, len(self.todo) - 1)))
+    def one_is_carried_out(self, well, data):
+        self.carry_out(self.todo.pop(data.draw(st.integers(0, len(self.todo) - 1))), well)
+
+    def carry_out(self, want: Want, well: bool) -> None:
         match want:
             case OpenFresh(generation=g):
                 if well:
@@ -196,4 +229,4 @@ class Session(RuleBasedStateMachine):
 
 
 TestSession = Session.TestCase
-TestSession.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestSession.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
