@@ -89,7 +89,8 @@ class SpokenMemory:
     """One session's. Deterministic in its facts: replaying a log gives the same bytes.
 
     ``apply`` raises ``prompts.loader.PackError`` for a language that does not ship and ``ValueError`` for
-    control tokens that can't be neutralised; the memory is then unchanged. No other method may be called before ``spoken_opened`` was applied.
+    control tokens that can't be neutralised; the memory is then unchanged. No other method may be called
+    before ``spoken_opened`` was applied.
     """
 
     def __init__(self) -> None:
