@@ -202,7 +202,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class EngineFault:
-    """An error for which no command waits. ``event_id``: the command it is about, as ``append`` returned it."""
+    """An error for which no command waits. ``event_id``: the append it is about, as ``append`` named it."""
 
     code: str
     message: str

@@ -1,0 +1,44 @@
+"""Nobody reads the events for a while: the engine is held back, nothing is lost, nothing grows."""
+
+from __future__ import annotations
+
+from bridges.duplex_client.link import AudioChunk, EngineEvent, LinkEnded, ResponseDone
+from orchestrator.wire.audio import float_to_pcm16
+from tests.bridges.duplex_client.linked import linked, unit
+from tests.fakes.duplex_engine import Act, DuplexEngine, Kind
+
+ACT = Act(Kind.SPEAK, end=True, audio_ms=10_000, chunks=200)
+QUEUE = 16
+
+
+async def test_the_engine_is_held_back() -> None:
+    slow = {"reading": False, "event_queue": QUEUE, "silence_s": 0.3}
+    async with DuplexEngine([ACT], time_scale=100) as engine, linked(engine, **slow) as one:
+        (session,) = engine.sessions
+        for number in range(20):
+            await one.link.append(unit(number))
+        # All is said; most of it lies in sockets and with the engine.
+        await engine.until(lambda: len(session.responses) == 20 and session.model.open is None)
+        statistics = one.link.statistics()
+        assert statistics["events_waiting_most"] <= QUEUE + 4
+        assert statistics["phase"] == "live"
+        told: list[EngineEvent] = []
+        async for event in one.link.events():
+            told.append(event)
+            if sum(isinstance(e, ResponseDone) for e in told) == 20:
+                break
+        heard = b"".join(e.pcm for e in told if isinstance(e, AudioChunk))
+        said = [float_to_pcm16(chunk) for r in session.responses for chunk in r.chunks]
+        assert heard == b"".join(said)
+        assert one.link.statistics()["events_waiting_most"] <= QUEUE + 4
+
+
+async def test_a_close_does_not_wait_for_a_reader() -> None:
+    slow = {"reading": False, "event_queue": QUEUE}
+    async with DuplexEngine([ACT], time_scale=100) as engine, linked(engine, **slow) as one:
+        (session,) = engine.sessions
+        await one.link.append(unit(0))
+        await engine.until(lambda: session.responses and session.model.open is None)
+        assert await one.link.close("done")
+        told = [event async for event in one.link.events()]
+        assert told[-1] == LinkEnded("done", True) and len(told) <= QUEUE + 4
