@@ -1,1 +1,1 @@
-"""A session paired with one session of a full-duplex engine: the engine keeps model state, we keep the rest."""
+"""A session paired with a session of a full-duplex engine: the engine keeps model state, we keep the rest."""

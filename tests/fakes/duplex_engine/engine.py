@@ -351,7 +351,8 @@ class DuplexEngine:
         if wire is not None:
             wire.put(orjson.dumps({"type": "error", "event_id": "event_0", "error": body}).decode())
 
-    def _refuse(self, wire: Wire, code: str, message: str) -> None:
+    def _refuse(self, wire: Wire, code: str, message: str) -> EngineSession | None:
+        """Tell the socket and close it; there is no session."""
         kind = "rate_limit_error" if code == "resource_exhausted" else "invalid_request_error"
         nested: Json = {"type": kind, "code": code, "message": message}
         told: Json = {"type": "error", "event_id": "event_0", "error": nested}
@@ -359,6 +360,7 @@ class DuplexEngine:
             told = {"type": "error", "code": code, "error": message}
         wire.put(orjson.dumps(told).decode())
         wire.close(1013 if code == "resource_exhausted" else 1008, code)
+        return None
 
     # --- sessions -------------------------------------------------------------------------------------
 

@@ -175,4 +175,4 @@ def tone(milliseconds: float, rate_hz: int, frequency_hz: float, amplitude: floa
     """A sine; ``start`` in samples keeps the phase over chunks."""
     count = round(milliseconds * rate_hz / 1000)
     phase = (start + np.arange(count)) * (2 * np.pi * frequency_hz / rate_hz)
-    return (amplitude * np.sin(phase)).astype(np.float32)
+    return np.asarray(amplitude * np.sin(phase), np.float32)
