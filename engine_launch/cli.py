@@ -22,10 +22,12 @@ from rich.table import Table
 from engine_launch import launch, supervisor
 from engine_launch.atomic import Progress
 from engine_launch.client import EngineHttp
+from engine_launch.duplex_check import duplex_check
+from engine_launch.duplex_spec import DuplexSpec
 from engine_launch.errors import LaunchError, NotRunning, ProfileError
 from engine_launch.profile import base_name, load_profile, profile_names
 from engine_launch.selfcheck import SelfCheck, Status, self_check
-from engine_launch.target import TagsForFamily, is_url
+from engine_launch.target import DuplexForFamily, TagsForFamily, duplex_family_at, is_url
 
 CHECK_FAILED, USAGE, NOT_STARTED, NO_ANSWER, NOT_THERE, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _MARKS = {Status.OK: "[green]ok[/]", Status.WARN: "[yellow]warn[/]", Status.FAIL: "[red]fail[/]"}
@@ -38,7 +40,12 @@ ProfileArgument = Annotated[
 ]
 
 
-def make_app(tags_for_family: TagsForFamily, console: Console | None = None) -> typer.Typer:
+def make_app(
+    tags_for_family: TagsForFamily,
+    console: Console | None = None,
+    *,
+    duplex_for_family: DuplexForFamily = lambda family: None,
+) -> typer.Typer:
     """The sub-command. ``tags_for_family`` gives the marks of a prompt pack; it may raise ``KeyError``."""
     app = typer.Typer(name="engine", help="Start, check and stop engines.", no_args_is_help=True)
     out = console or Console()
@@ -65,43 +72,55 @@ def make_app(tags_for_family: TagsForFamily, console: Console | None = None) -> 
             if model is not None:
                 named = {"path": model, "served_name": wanted.model.served_name, "builder": None, "ask": None}
                 wanted = wanted.changed(model=named)
-            running = launch.up(wanted, name=name, host=host, port=port, progress=progress)
-            progress("checking", "real requests")
-            checked = self_check(
-                running.url,
-                model=running.model,
-                tags=tags_for_family(running.family) if running.family else None,
-                launched=running,
-                words_only=running.family is None,
-            )
+            duplex = duplex_for_family(wanted.family) if wanted.duplex and wanted.family else None
+            running = launch.up(wanted, name=name, host=host, port=port, duplex=duplex, progress=progress)
+            progress("checking", "a session" if duplex else "real requests")
+            if duplex is not None:
+                checked = duplex_check(running.url, duplex, model=running.model)
+            else:
+                checked = self_check(
+                    running.url,
+                    model=running.model,
+                    tags=tags_for_family(running.family) if running.family else None,
+                    launched=running,
+                    words_only=running.family is None,
+                )
         show(out, running.url, checked)
         out.print(f"{running.profile} serves [bold]{running.model}[/] at {running.url} (pid {running.pid})")
         out.print(f"Log: {running.log}\nStop it: vigil engine down {running.name}", highlight=False)
         if stay and checked.answered:
-            raise typer.Exit(_watched(out, running))
+            raise typer.Exit(_watched(out, running, duplex))
         raise typer.Exit(code_of(checked))
 
     @app.command()
     def check(
         target: Annotated[str, typer.Argument(help="Address of an engine, or a profile started here.")],
         model: Annotated[str | None, typer.Option(help="Served model; the first one by default.")] = None,
-        family: Annotated[str | None, typer.Option(help="Prompt pack whose tags to look for.")] = None,
+        family: Annotated[
+            str | None,
+            typer.Option(help="Prompt pack whose tags to look for, or native profile to compare with."),
+        ] = None,
         api_key: Annotated[str | None, typer.Option(envvar="VIGIL_ENGINE_API_KEY")] = None,
     ) -> None:
         """Show with real requests what an engine can do, and what to change where it falls short."""
         with _errors_told(out), _drawn(out) as progress:
             running = supervisor.find_by_url(target) if is_url(target) else _found(target)
-            known = family or (running.family if running else None)
             url = running.url if running else EngineHttp(target).base_url
+            known = family or (running.family if running else duplex_family_at(url, api_key))
+            served = model or (running.model if running else None)
             progress("checking", f"real requests to {url}")
-            checked = self_check(
-                url,
-                model=model or (running.model if running else None),
-                tags=tags_for_family(known) if known else None,
-                launched=running,
-                api_key=api_key,
-                words_only=running is not None and running.family is None,
-            )
+            duplex = duplex_for_family(known) if known else None
+            if duplex is not None:
+                checked = duplex_check(url, duplex, model=served, api_key=api_key)
+            else:
+                checked = self_check(
+                    url,
+                    model=served,
+                    tags=tags_for_family(known) if known else None,
+                    launched=running,
+                    api_key=api_key,
+                    words_only=running is not None and running.family is None,
+                )
         show(out, url, checked)
         raise typer.Exit(code_of(checked))
 
@@ -144,10 +163,10 @@ def show(out: Console, url: str, checked: SelfCheck) -> None:
     out.print(table)
 
 
-def _watched(out: Console, running: supervisor.Running) -> int:
+def _watched(out: Console, running: supervisor.Running, duplex: DuplexSpec | None) -> int:
     """Until the engine no longer answers, or an interrupt; it is stopped either way."""
     try:
-        why = launch.watch(running)
+        why = launch.watch(running, duplex)
         out.print(f"[red]{escape(why)}[/]", highlight=False)
         for line in supervisor.log_tail(Path(running.log)):
             out.print(escape(line), style="dim", highlight=False)

@@ -136,11 +136,16 @@ def metric_total(metrics: str, name: str) -> float:
     return sum(float(value) for value in re.findall(rf"^{name}(?:\{{.*\}})? ([0-9.e+-]+)$", metrics, re.M))
 
 
-def image_part(number: int, side: int, uuid: str | None = None) -> dict[str, Any]:
+def picture(number: int, side: int) -> bytes:
     """A plain square JPEG; another ``number`` is another image."""
     colour = (number * 37 % 256, number * 101 % 256, number // 7 % 256)
     data = io.BytesIO()
     Image.new("RGB", (side, side), colour).save(data, "JPEG")
-    url = "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
+    return data.getvalue()
+
+
+def image_part(number: int, side: int, uuid: str | None = None) -> dict[str, Any]:
+    """``picture`` as a part of a message."""
+    url = "data:image/jpeg;base64," + base64.b64encode(picture(number, side)).decode()
     part: dict[str, Any] = {"type": "image_url", "image_url": {"url": url}}
     return part if uuid is None else {**part, "uuid": uuid}

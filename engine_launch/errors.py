@@ -4,6 +4,7 @@
 
     LaunchError            message, remedy, code
     |- ProfileError        no such profile, or its file is wrong
+    |- NoGpu               it needs a GPU, or a larger one, or more of them
     |- VenvError           the engine's virtual environment can't be made
     |- CheckpointError     the model is missing or can't be built
     |- PortTaken           another program listens there
@@ -27,6 +28,10 @@ class LaunchError(Exception):
 
 class ProfileError(LaunchError):
     code = "engine_profile"
+
+
+class NoGpu(LaunchError):
+    code = "engine_no_gpu"
 
 
 class VenvError(LaunchError):

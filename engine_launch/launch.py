@@ -14,10 +14,12 @@ from typing import Any
 from engine_launch import supervisor
 from engine_launch.atomic import Progress, locked, silent
 from engine_launch.client import EngineHttp, NoAnswer, Unreachable, image_part
-from engine_launch.errors import CheckpointError, LaunchError, NotRunning
-from engine_launch.liveness import Liveness, probe
+from engine_launch.duplex_spec import DuplexSpec
+from engine_launch.duplex_trial import probe_duplex
+from engine_launch.errors import CheckpointError, LaunchError, NotRunning, ProfileError
+from engine_launch.liveness import Liveness, Probe, probe
 from engine_launch.paths import cache_dir, run_dir
-from engine_launch.profile import ImageCache, Profile
+from engine_launch.profile import ImageCache, Profile, require_gpus
 from engine_launch.standin.checkpoint import Recipe, build_checkpoint
 from engine_launch.supervisor import Running
 from engine_launch.textmodel.checkpoint import build_text_model
@@ -51,6 +53,7 @@ def up(
     port: int | None = None,
     recipe: Recipe | None = None,
     environment: Mapping[str, str] | None = None,
+    duplex: DuplexSpec | None = None,
     progress: Progress = silent,
 ) -> Running:
     """Start the engine of ``profile``, or hand back the one that runs already with the same settings.
@@ -58,8 +61,14 @@ def up(
     :param name: under which it is kept and found again; the profile's name by default
     :param recipe: another stand-in than the default one (profiles with a builder only)
     :param environment: on top of the profile's, for the engine alone
+    :param duplex: what the native profile of the family says; a full-duplex engine can't do without
     Raises a :class:`LaunchError`; whatever it had started is stopped then.
     """
+    if profile.duplex and duplex is None:
+        raise ProfileError(
+            f"{profile.title} is a full-duplex engine, and {profile.family} has no native profile"
+        )
+    require_gpus(profile)
     name = name or profile.name
     port = port or profile.port
     with locked(run_dir() / f"{name}.lock", lambda: progress("waiting", f"another start of {name}")):
@@ -68,10 +77,10 @@ def up(
         model = _model(venv, env, profile, recipe or Recipe(), progress)
         cache, mib = _image_cache(profile.image_cache, progress)
         command = _command(venv, profile, model, host, port, cache, mib)
-        digest = _digest(command, {**profile.environment, **(environment or {})})
+        digest = _digest(command, {**profile.environment, **(environment or {})}, profile)
         running = supervisor.find(name)
         if running is not None:
-            if running.digest == digest and still_answers(running):
+            if running.digest == digest and still_answers(running, duplex):
                 progress("ready", f"{name} runs already")
                 return running
             if running.digest != digest and running.alive():
@@ -98,21 +107,32 @@ def up(
             image_cache_bytes=mib * MIB,
             priority=profile.priority,
             log=str(log),
+            duplex=profile.duplex,
         )
         supervisor.remember(running)
         try:
             supervisor.wait_until_listening(running, profile.deadlines.boot_s, progress)
-            warm_up(running, profile.deadlines.warmup_s, progress)
+            if duplex is not None:
+                warm_up_duplex(running, duplex, profile.deadlines.warmup_s, progress)
+            else:
+                warm_up(running, profile.deadlines.warmup_s, progress)
         except BaseException:
             supervisor.stop(running, profile.deadlines.stop_s)
             raise
     return running
 
 
-def still_answers(running: Running) -> bool:
+def still_answers(running: Running, duplex: DuplexSpec | None = None) -> bool:
     """Whether a real request is answered, or others are: a busy engine is not given up."""
-    seen = probe(running.url, running.model, deadline_s=WATCH_DEADLINE_S)
-    return seen.liveness in (Liveness.ALIVE, Liveness.SLOW)
+    return _probe(running, duplex, WATCH_DEADLINE_S).liveness in (Liveness.ALIVE, Liveness.SLOW)
+
+
+def _probe(running: Running, duplex: DuplexSpec | None, deadline_s: float) -> Probe:
+    """An answer by the deadline is no late one here: nothing is done about a slow engine."""
+    url, model = running.url, running.model
+    if duplex is not None:
+        return probe_duplex(url, model, duplex, expected_s=deadline_s, deadline_s=deadline_s)
+    return probe(url, model, expected_s=deadline_s, deadline_s=deadline_s)
 
 
 def down(name: str, stop_s: float = STOP_S) -> Running:
@@ -125,10 +145,17 @@ def down(name: str, stop_s: float = STOP_S) -> Running:
     return running
 
 
-def watch(running: Running, *, every_s: float = WATCH_EVERY_S, deadline_s: float = WATCH_DEADLINE_S) -> str:
+def watch(
+    running: Running,
+    duplex: DuplexSpec | None = None,
+    *,
+    every_s: float = WATCH_EVERY_S,
+    deadline_s: float = WATCH_DEADLINE_S,
+) -> str:
     """Block until the engine is dead, or wedged several times in a row; returns what was seen.
 
-    A slow engine is left alone: it works.
+    A slow engine is left alone: it works. A full-duplex one is asked for a place of its own each time, and
+    counts as alive when it has none left.
     """
     misses = 0
     while True:
@@ -138,7 +165,7 @@ def watch(running: Running, *, every_s: float = WATCH_EVERY_S, deadline_s: float
             if not running.alive():
                 return f"{running.profile} ended"
             time.sleep(min(1.0, every_s))
-        seen = probe(running.url, running.model, expected_s=deadline_s, deadline_s=deadline_s)
+        seen = _probe(running, duplex, deadline_s)
         misses = misses + 1 if seen.liveness in (Liveness.WEDGED, Liveness.DEAD) else 0
         if misses >= WATCH_MISSES:
             return f"{running.profile} is {seen.liveness}: {seen.detail}"
@@ -171,6 +198,17 @@ def warm_up(running: Running, deadline_s: float, progress: Progress = silent) ->
                 ) from None
             if reply.status >= 500:
                 raise supervisor.boot_failure(running, f"the first request with {what} failed: {reply.error}")
+
+
+def warm_up_duplex(
+    running: Running, duplex: DuplexSpec, deadline_s: float, progress: Progress = silent
+) -> None:
+    """One session and one answered unit. The engine lets nobody in before it has warmed itself up."""
+    progress("warming up", "a first session")
+    seen = probe_duplex(running.url, running.model, duplex, expected_s=deadline_s, deadline_s=deadline_s)
+    if seen.seconds is None:
+        what = f"{running.profile} listens, but its first session is {seen.liveness}: {seen.detail}"
+        raise supervisor.boot_failure(running, what)
 
 
 def _environment(venv: EngineVenv, profile: Profile, extra: Mapping[str, str]) -> dict[str, str]:
@@ -221,18 +259,28 @@ def _image_cache(wanted: ImageCache | None, progress: Progress) -> tuple[str, in
 def _command(
     venv: EngineVenv, profile: Profile, model: str, host: str, port: int, cache: str, mib: int
 ) -> list[str]:
+    where = ["--served-model-name", profile.model.served_name, "--host", host, "--port", str(port)]
+    if profile.duplex:
+        return [
+            str(venv.python),
+            *("-m", "vllm_omni.entrypoints.cli.main", "serve", model, "--omni"),
+            *("--deploy-config", str(profile.deploy_file)),
+            *where,
+            *profile.arguments(venv.version),
+        ]
     images = ["--mm-processor-cache-type", cache, "--mm-processor-cache-gb", f"{mib / 1024:g}"]
     return [
         str(venv.python),
         # not `vllm serve`: that command looks for a distribution called vllm, and the CPU one isn't
         *("-m", "vllm.entrypoints.openai.api_server"),
         *("--model", model),
-        *("--served-model-name", profile.model.served_name),
-        *("--host", host, "--port", str(port)),
+        *where,
         *(images if profile.image_cache else []),
         *profile.arguments(venv.version),
     ]
 
 
-def _digest(command: list[str], environment: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps([command, sorted(environment.items())]).encode()).hexdigest()[:16]
+def _digest(command: list[str], environment: Mapping[str, str], profile: Profile) -> str:
+    stages = [profile.deploy_file.read_text()] if profile.duplex else []
+    parts = [command, sorted(environment.items()), *stages]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -19,7 +19,7 @@ def cache_dir() -> Path:
 
 
 def requirements_file(kind: str) -> Path:
-    """Pinned requirements of an engine kind (``cpu`` or ``gpu``), or of ``text-model``.
+    """Pinned requirements of an engine kind (``cpu``, ``gpu``, ``omni``), or of ``text-model``.
 
     Raises ``FileNotFoundError``.
     """

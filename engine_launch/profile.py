@@ -10,15 +10,17 @@ import difflib
 import json
 import subprocess
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from engine_launch.errors import ProfileError
+from engine_launch.errors import NoGpu, ProfileError
 from engine_launch.paths import PACKAGE
 
 FOLDER = PACKAGE / "profiles"
+DEPLOY = PACKAGE / "deploy"
 Flag = bool | int | float | str | dict[str, Any]
 
 
@@ -85,20 +87,24 @@ class Profile(_Table):
     """One way to start one engine.
 
     :param name: the file's name; ``variant`` the part of it in use
-    :param family: the prompt pack that fits the model; without one it sees nothing and answers in words: a
-        solver of delegated questions, a summarizer
-    :param engine: ``cpu`` or ``gpu``: which pinned requirements the engine's environment is made of
+    :param family: the prompt pack that fits the model, or its native profile where it has a ``deploy`` file;
+        without one it sees nothing and answers in words: a solver of delegated questions, a summarizer
+    :param engine: ``cpu``, ``gpu`` or ``omni``: which pinned requirements the engine's environment is made of
+    :param deploy: file in ``deploy/`` (or a path) that lays out the stages of a full-duplex engine
     :param flags: of ``vllm serve``, without dashes: true and false become ``--x`` and ``--no-x``, tables JSON
     :param min_gpu_gib: memory of the GPU this needs; a bare file name picks the largest variant that fits
+    :param gpus: how many of them; they are looked for before anything is downloaded
     """
 
     name: str
     variant: str | None = None
     summary: str
     family: str | None = None
-    engine: Literal["cpu", "gpu"]
+    engine: Literal["cpu", "gpu", "omni"]
+    deploy: str | None = None
     port: int = Field(gt=0, lt=65536)
     min_gpu_gib: float | None = None
+    gpus: int | None = Field(default=None, gt=0)
     model: ModelSource
     image_cache: ImageCache | None = None
     deadlines: Deadlines
@@ -108,9 +114,26 @@ class Profile(_Table):
 
     @model_validator(mode="after")
     def _eyes_or_none(self) -> Profile:
-        if (self.family is None) != (self.image_cache is None):
+        if (self.deploy is not None) != (self.engine == "omni"):
+            raise ValueError("deploy goes with the engine omni, and only with it")
+        if self.deploy is not None:
+            if self.family is None or self.image_cache is not None:
+                raise ValueError("a full-duplex engine has a family, and no image_cache")
+            if not self.deploy_file.is_file():
+                raise ValueError(f"there is no deploy file {self.deploy!r}")
+        elif (self.family is None) != (self.image_cache is None):
             raise ValueError("family and image_cache go together: a model that watches needs both")
         return self
+
+    @property
+    def duplex(self) -> bool:
+        """Whether it is a full-duplex engine: it is spoken to over one long session, not in requests."""
+        return self.deploy is not None
+
+    @property
+    def deploy_file(self) -> Path:
+        own = DEPLOY / (self.deploy or "")
+        return own if own.is_file() else Path(self.deploy or "").resolve()
 
     @property
     def title(self) -> str:
@@ -147,6 +170,17 @@ def profile_names() -> list[str]:
         variants = _read(path).get("variants", {})
         names += [f"{path.stem}:{variant}" for variant in variants] if variants else [path.stem]
     return names
+
+
+def duplex_family(served: Iterable[str]) -> str | None:
+    """The family of the full-duplex profile that serves a model under one of these names."""
+    names = set(served)
+    for name in profile_names():
+        if ":" not in name and _read(FOLDER / f"{name}.toml").get("deploy"):
+            profile = load_profile(name)
+            if names & {profile.model.served_name, profile.model.path}:
+                return profile.family
+    return None
 
 
 def base_name(named: str) -> str:
@@ -244,12 +278,35 @@ def _fitting(name: str, variants: dict[str, dict[str, Any]]) -> str:
     return max(fitting, key=lambda variant: fitting[variant])
 
 
+def require_gpus(profile: Profile) -> None:
+    """Raises :class:`NoGpu` where this machine has fewer or smaller GPUs than ``profile`` states."""
+    if profile.gpus is None:
+        return
+    least = profile.min_gpu_gib or 0.0
+    sizes = gpus_gib()
+    if len([size for size in sizes if size >= least]) >= profile.gpus:
+        return
+    wanted = "an NVIDIA GPU" if profile.gpus == 1 else f"{profile.gpus} NVIDIA GPUs"
+    has = ", ".join(f"{size:.0f} GiB" for size in sizes)
+    raise NoGpu(
+        f"{profile.title} needs {wanted} of {least:.0f} GiB, and "
+        + (f"here is {has}" if has else "here is none"),
+        "Start it on a machine that has that, and check it from here: vigil engine check URL"
+        + (f" --family {profile.family}" if profile.family else ""),
+    )
+
+
 def gpu_memory_gib() -> float | None:
     """Memory of the largest GPU, or None where ``nvidia-smi`` shows none."""
+    return max(gpus_gib(), default=None)
+
+
+def gpus_gib() -> list[float]:
+    """Memory of each GPU that ``nvidia-smi`` shows."""
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return None
+        return []
     sizes = [float(line) / 1024 for line in done.stdout.split() if line.replace(".", "").isdigit()]
-    return max(sizes, default=None) if done.returncode == 0 else None
+    return sizes if done.returncode == 0 else []

@@ -25,6 +25,11 @@ _KNOWN: tuple[tuple[str, str], ...] = (
         "This vLLM doesn't know a flag of the profile: install the version that the requirements file names.",
     ),
     (
+        r"declares no duplex_plugin",
+        "This vllm-omni does not serve the model in full duplex: name an interpreter that has a later one in"
+        " VIGIL_ENGINE_PYTHON.",
+    ),
+    (
         r"gated repo|Access to model|401 Client Error|RepositoryNotFound|is not a valid model identifier",
         "The model can't be downloaded: check its name, accept its licence on its page and log in, or name a"
         " folder with --model.",

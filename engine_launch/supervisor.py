@@ -38,7 +38,8 @@ class Running:
     :param started: the process's own start time; with ``pid`` it identifies the group leader
     :param digest: of everything the engine was started with: an equal one may be reused
     :param family: None: a model of words alone
-    :param image_cache: ``shm`` or ``lru``, as started; ``none`` for a model of words
+    :param image_cache: ``shm`` or ``lru``, as started; ``none`` for a model of words and a full-duplex one
+    :param duplex: it is spoken to over one long session
     """
 
     name: str
@@ -54,6 +55,7 @@ class Running:
     image_cache_bytes: int
     priority: bool
     log: str
+    duplex: bool = False
 
     def alive(self) -> bool:
         """The leader of the group is still that very process (it may be wedged: see ``liveness``)."""

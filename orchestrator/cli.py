@@ -119,6 +119,7 @@ def print_version() -> None:
 
 def _engine() -> Any:
     from engine_launch.cli import make_app
+    from orchestrator.duplex_spec import duplex_for_family
     from orchestrator.engine_setup import tags_of
     from prompts.loader import PackError, load_pack
 
@@ -128,7 +129,7 @@ def _engine() -> Any:
         except PackError as error:
             raise KeyError(family) from error
 
-    return typer.main.get_group(make_app(tags_for_family))
+    return typer.main.get_group(make_app(tags_for_family, duplex_for_family=duplex_for_family))
 
 
 def _replay() -> Any:

@@ -28,7 +28,7 @@ HASH = f"sha256:{hashlib.sha256(KEY.encode()).hexdigest()}"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 
 
-@pytest.mark.parametrize("profile", ["gpu", "cpu"])
+@pytest.mark.parametrize("profile", ["gpu", "native", "cpu"])
 def test_the_file_is_valid(profile: str) -> None:
     program = shutil.which("docker-compose")
     assert program, "docker-compose is missing: `make system` installs it"
@@ -54,7 +54,7 @@ def test_it_refuses_to_start_without_keys() -> None:
 
 
 def test_services_of_a_profile_belong_together() -> None:
-    for name in ("gpu", "cpu"):
+    for name in ("gpu", "native", "cpu"):
         engine, vigil = COMPOSE["services"][f"engine-{name}"], COMPOSE["services"][f"vigil-{name}"]
         assert engine["profiles"] == vigil["profiles"] == [name]
         assert vigil["environment"]["VIGIL_ENGINE"] == f"http://engine-{name}:8000"

@@ -168,7 +168,7 @@ def test_an_interrupted_start(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_staying_ends_with_the_engine(run: Run, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "up", lambda *_, **__: running)
-    monkeypatch.setattr(launch, "watch", lambda running: "standin-cpu is wedged")
+    monkeypatch.setattr(launch, "watch", lambda running, duplex: "standin-cpu is wedged")
     code, printed = run("up", "standin-cpu", "--stay")
     assert code == cli.NO_ANSWER and "is wedged" in printed
     assert not running.alive(), "a wedged engine is not left behind"
@@ -176,7 +176,7 @@ def test_staying_ends_with_the_engine(run: Run, running: Running, monkeypatch: p
 
 def test_staying_ends_when_told(run: Run, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "up", lambda *_, **__: running)
-    monkeypatch.setattr(launch, "watch", lambda running: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(launch, "watch", lambda running, duplex: signal.raise_signal(signal.SIGTERM))
     assert run("up", "standin-cpu", "--stay")[0] == 0
     assert not running.alive()
 

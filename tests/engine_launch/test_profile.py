@@ -11,7 +11,7 @@ from engine_launch import profile as profiles
 from engine_launch.errors import ProfileError
 from engine_launch.profile import base_name, load_profile, profile_names
 
-WATCHING = [name for name in profile_names() if load_profile(name).family]
+WATCHING = [name for name in profile_names() if load_profile(name).image_cache]
 
 
 @pytest.mark.parametrize("name", WATCHING)

