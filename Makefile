@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup system demo test lint format clean
+.PHONY: help setup system peers demo test lint format clean
 .PHONY: bench-replay bench-handover bench-memory bench-store bench-soak bench-fuzz
 
 help: ## this list
@@ -32,12 +32,16 @@ $(READY): pyproject.toml requirements/dev.txt requirements/peers.txt
 system: ## programs the tests need that pip can't bring (Debian and Ubuntu; root or sudo)
 	@./evals/install_system.sh
 
+peers: setup ## the duplex server that the tests hold Vigil against (about 3 minutes and 4 GB, once)
+	$(BIN)/python -m tests.peers.environment
+
 demo: setup ## watch a real clip through a real engine, and write a report
 	$(BIN)/python -m evals.demo
 
-test: setup system lint ## every test, the real CPU engine included
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not engine"
+test: setup system lint peers ## every test, the real CPU engine and the duplex server included
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not engine and not peer"
 	$(BIN)/pytest -q -m engine
+	$(BIN)/pytest -q -m peer
 
 lint: setup ## format, lint, types
 	$(BIN)/ruff format --check .

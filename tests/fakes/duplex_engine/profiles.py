@@ -186,6 +186,7 @@ AURA_LIKE = EngineProfile(
     model="aura-omni",
     max_sessions=1,
     whole_turn=True,
+    silence_continuation=False,
     differs={
         "supports_turn_commit_only": True,
         "supports_concurrent_turn_requests": True,
@@ -200,6 +201,7 @@ QWEN_OMNI_LIKE = EngineProfile(
     max_sessions=1,
     auto_response=False,
     whole_turn=True,
+    silence_continuation=False,
     differs={
         "supports_reencode_context": True,
         "supports_turn_commit_only": True,

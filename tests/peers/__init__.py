@@ -1,0 +1,1 @@
+"""Other projects' servers as peers: the genuine thing, without weights."""
