@@ -68,8 +68,11 @@ class Observed:
     async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
         await self._backend.cancel(cancelled, next_fence)
 
-    async def playback(self, response_id: str, played_ms: int) -> None:
-        await self._backend.playback(response_id, played_ms)
+    async def clear(self) -> None:
+        await self._backend.clear()
+
+    async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
+        await self._backend.playback(response_id, fence, played_ms, committed_ms)
 
     async def close(self, reason: str) -> None:
         await self._backend.close(reason)

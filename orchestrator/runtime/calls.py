@@ -13,6 +13,7 @@ from orchestrator.session.effects import (
     AnyBackendEffect,
     BackendAppend,
     BackendCancel,
+    BackendClear,
     BackendClose,
     BackendCommit,
     BackendPlayback,
@@ -175,8 +176,12 @@ class BackendCalls:
                 self._planned_tick = await self._backend.update(config)
             case BackendCancel(cancelled=cancelled, next_fence=next_fence):
                 await self._backend.cancel(cancelled, next_fence)
-            case BackendPlayback(response_id=response_id, played_ms=played_ms):
-                await self._backend.playback(response_id, played_ms)
+            case BackendClear():
+                await self._backend.clear()
+            case BackendPlayback():
+                await self._backend.playback(
+                    effect.response_id, effect.fence, effect.played_ms, effect.committed_ms
+                )
             case BackendClose(reason=reason):
                 await self._backend.close(reason)
                 await self._read_out()

@@ -74,6 +74,8 @@ class Answers:
             # Words were asked for and the model has none: listening ends the response on the client.
             self._shared.emit(ResponseListen(decision.fence, reason, model_listens, active.response_id))
             self.finish(active, "completed", None)
+        elif active is not None and decision.final:
+            self._shared.emit(ResponseListen(decision.fence, reason, model_listens, active.response_id))
         elif active is None:
             self.listen(decision.fence, reason, model_listen=model_listens)
 

@@ -102,6 +102,8 @@ class Capabilities:
     :param input_rate_hz: rate of the float32 samples it takes
     :param client_tools: tools that the client offers reach the model
     :param response_options: a single response may have settings of its own
+    :param response_create: a response can be asked for; otherwise the model alone decides
+    :param exact_input: the one format and rate that clients may send; ``None``: any, it is converted
     :param reserved_keys: keys of ``extra_body`` that only the server may set; ``name*`` reserves a prefix
     """
 
@@ -132,6 +134,8 @@ class Capabilities:
     input_rate_hz: int = 16000
     client_tools: bool = False
     response_options: bool = False
+    response_create: bool = True
+    exact_input: AudioFormat | None = None
     reserved_keys: tuple[str, ...] = ()
 
     @property
@@ -199,7 +203,7 @@ class Decision:
     """The model chose. Comes before any text of the same tick. ``score``: P(speak), if known.
 
     ``reason`` says why a silence is silent: ``gated``, ``model``, ``deduplicated``, ``unhealthy``,
-    ``engine_late``.
+    ``engine_late``, ``continuation_limit``. ``final``: the open response ends with it; its ``TurnEnd`` follows.
     """
 
     fence: Fence
@@ -207,6 +211,7 @@ class Decision:
     action: Action
     score: float | None = None
     reason: str | None = None
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +367,11 @@ class SessionBackend(Protocol):
     async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
         """Abort work of ``cancelled``. Refused, releasing nothing, unless ``next_fence`` is newer."""
 
-    async def playback(self, response_id: str, played_ms: int) -> None: ...
+    async def clear(self) -> None:
+        """Drop input that was taken and not used yet; what is recorded for good stays."""
+
+    async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
+        """How far a response was played; ``fence``: that of its outputs."""
 
     async def close(self, reason: str) -> None:
         """Idempotent; returns when nothing of this session runs any more."""

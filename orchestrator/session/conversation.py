@@ -158,7 +158,9 @@ class Conversation:
             self._book.apply(ledger, command.played_ms, command.committed_ms)
             self._history.reserve(ledger.item_id)
             changed = self._answers.hear(ledger) if ledger.ended else False
-            shared.do(BackendPlayback(ledger.response_id, ledger.played_ms))
+            shared.do(
+                BackendPlayback(ledger.response_id, ledger.fence, ledger.played_ms, ledger.committed_ms)
+            )
         self._acknowledge(ledger, truncate=False, changed=changed)
         shared.do(Completed(command))
 
@@ -190,7 +192,7 @@ class Conversation:
             self._history.update(Item(item.item_id, item.role, item.status, (part,)))
         shared.emit(ItemTruncated(item.item_id, command.content_index, end_ms))
         self._acknowledge(ledger, truncate=True, changed=changed)
-        shared.do(BackendPlayback(ledger.response_id, ledger.heard_ms))
+        shared.do(BackendPlayback(ledger.response_id, ledger.fence, ledger.heard_ms, ledger.heard_ms))
         shared.do(Completed(command))
 
     def _acknowledge(self, ledger: Playback | None, *, truncate: bool, changed: bool) -> None:

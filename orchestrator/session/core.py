@@ -309,7 +309,7 @@ class SessionCore:
                 self._turns.commit(command)
             case cmd.ClearInput():
                 self._turns.clear()
-                self._shared.do(fx.Completed(command))
+                self._shared.do(fx.BackendClear(command=command))
             case cmd.CreateResponse():
                 self._turns.create(command)
             case cmd.AskQuery():
@@ -380,7 +380,9 @@ class SessionCore:
                 if isinstance(effect.command, cmd.AskQuery):
                     self._accounts.settle(asked.item_id, taken=error is None)
                 self._talk.asked(asked, taken=error is None)
-            case fx.BackendTell() | fx.BackendPlayback() if error is not None and effect.command is None:
+            case fx.BackendTell() | fx.BackendPlayback() | fx.BackendClear() if (
+                error is not None and effect.command is None
+            ):
                 if self.state.is_open:
                     self._shared.error(ServerFault(error.message, code="runtime_signal_failed"))
             case fx.BackendCommit(fence=fence, create_response=True) if error is not None:

@@ -51,6 +51,11 @@ class BackendCommit(BackendEffect):
 
 
 @dataclass(frozen=True, slots=True)
+class BackendClear(BackendEffect):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class BackendUpdate(BackendEffect):
     config: SessionConfig
 
@@ -64,7 +69,9 @@ class BackendCancel(BackendEffect):
 @dataclass(frozen=True, slots=True)
 class BackendPlayback(BackendEffect):
     response_id: str
+    fence: Fence
     played_ms: int
+    committed_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,7 @@ AnyBackendEffect = (
     BackendAppend
     | BackendTell
     | BackendCommit
+    | BackendClear
     | BackendUpdate
     | BackendCancel
     | BackendPlayback

@@ -59,6 +59,7 @@ class Endings:
         cancelled = self._next_epoch("cancelled", "barge_in")
         self._turns.clear()
         self._shared.do(fx.BackendCancel(cancelled, self._shared.fence, command=command))
+        self._shared.do(fx.BackendClear())
 
     def barge_in(self, reason: str) -> None:
         """The user's voice ends what is being answered or played."""

@@ -97,11 +97,7 @@ class HeldUnit:
         return cls(append.unit, (append,))
 
     def joined(self, later: HeldUnit) -> HeldUnit:
-        """One unit of both: samples and frames in order."""
-        first, second = self.unit, later.unit
-        pcm = (first.pcm or b"") + (second.pcm or b"")
-        unit = InputUnit((*first.frames, *second.frames), pcm or None, first.lossless or second.lossless)
-        return HeldUnit(unit, (*self.appends, *later.appends))
+        return HeldUnit(self.unit.joined(later.unit), (*self.appends, *later.appends))
 
 
 def hold(units: tuple[HeldUnit, ...], append: AppendInput) -> tuple[HeldUnit, ...]:

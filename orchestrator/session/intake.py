@@ -85,7 +85,7 @@ class Intake:
                 return self._append(command, now, self._audio)
             case wire.InputCommit():
                 commit = cmd.CommitInput(
-                    command.create_response,
+                    command.create_response and self._capabilities.response_create,
                     is_speech=command.is_speech,
                     duration_ms=command.duration_ms,
                     event_id=event_id,
@@ -149,7 +149,7 @@ class Intake:
             duration_ms = self._duration_ms(samples)
         append = cmd.AppendInput(
             operation_id or self._ids("op_"),
-            InputUnit(frames, pcm),
+            InputUnit(frames, pcm, speech=speech if pcm else None),
             is_speech=speech,
             duration_ms=duration_ms,
             start_ms=command.audio_start_ms or 0.0,
@@ -173,6 +173,13 @@ class Intake:
         if command.sample_rate_hz is not None:
             rate = check_rate(command.sample_rate_hz)
             format_ = AudioFormat(format_.codec, rate)
+        exact = self._capabilities.exact_input
+        if exact is not None and (format_.codec, rate) != (exact.codec, exact.rate):
+            raise InvalidRequest(
+                f"this model takes {exact.codec} at {exact.rate} Hz and nothing else.",
+                code="bad_event",
+                param="format",
+            )
         return stream.decode(
             command.audio or "", format_, rate or DEFAULT_RATE, lambda size: self._room(size + shown)
         )
@@ -195,6 +202,8 @@ class Intake:
 
     def _create(self, command: wire.ResponseCreate) -> cmd.AnyCommand:
         body = command.response
+        if not self._capabilities.response_create:
+            raise Unsupported("this model decides by itself when to speak", code="unsupported")
         if body.get("tools"):
             raise Unsupported("this model takes no tools from clients", code="unsupported_tools")
         if refused := sorted(key for key in _REFUSED_OPTIONS if body.get(key) is not None):

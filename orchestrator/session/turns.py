@@ -16,6 +16,7 @@ from orchestrator.session.backend import QueryAsked
 from orchestrator.session.commands import AnyCommand, AppendInput, CommitInput, CreateResponse
 from orchestrator.session.effects import (
     BackendAppend,
+    BackendClear,
     BackendCommit,
     BackendTell,
     Completed,
@@ -170,7 +171,9 @@ class Turns:
         details = {"is_speech": False, "no_response": True, "empty": True}
         self._discard(item.payload(create=False))
         self._announce(item, details)
-        if not streamed:
+        if streamed:
+            self._shared.do(BackendClear())
+        else:
             self._answers.listen(self._shared.fence, "silence_or_noise", model_listen=False)
         self._complete(waited)
 

@@ -33,11 +33,27 @@ class InputUnit:
     :param frames: at most two per append
     :param pcm: float32 little-endian mono samples at the backend's rate, or ``None``
     :param lossless: the source waits (files, ``--pace fast``): its frames are never thinned
+    :param speech: the audio holds speech, as far as anybody knows
+    :param parts: what it was joined of, in order: which frames came with which samples
     """
 
     frames: tuple[FrameInput, ...] = ()
     pcm: bytes | None = None
     lossless: bool = False
+    speech: bool | None = None
+    parts: tuple[InputUnit, ...] = ()
+
+    def joined(self, later: InputUnit) -> InputUnit:
+        """One unit of both: samples and frames in order."""
+        pcm = (self.pcm or b"") + (later.pcm or b"")
+        heard = [each.speech for each in (self, later) if each.speech is not None]
+        return InputUnit(
+            (*self.frames, *later.frames),
+            pcm or None,
+            self.lossless or later.lossless,
+            any(heard) if heard else None,
+            (*(self.parts or (self,)), *(later.parts or (later,))),
+        )
 
     @property
     def modality(self) -> Modality:

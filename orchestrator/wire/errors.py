@@ -138,3 +138,21 @@ class EngineUnavailable(ServerFault):
 class EngineFault(ServerFault):
     default_code = "engine_error"
     http_status = 502
+
+
+_RATE_LIMITS = frozenset({"resource_exhausted", "input_backpressure", "output_backpressure"})
+_SERVER_FAULTS = frozenset(
+    {
+        *("internal_error", "engine_error", "commit_aborted", "server_vad_unavailable", "timeout"),
+        *("realtime_input_failed", "failed_precondition"),
+    }
+)
+
+
+def of_code(code: str, message: str) -> VigilError:
+    """The error that a code of the contract means, for one that another server said."""
+    if code in _RATE_LIMITS:
+        return ResourceExhausted(message, code=code)
+    if code in _SERVER_FAULTS or code.startswith("runtime_"):
+        return ServerFault(message, code=code)
+    return InvalidRequest(message, code=code)

@@ -123,8 +123,11 @@ class ScriptedBackend:
     async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
         await self._called("cancel", cancelled, next_fence)
 
-    async def playback(self, response_id: str, played_ms: int) -> None:
-        await self._called("playback", response_id, played_ms)
+    async def clear(self) -> None:
+        await self._called("clear")
+
+    async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
+        await self._called("playback", response_id, fence, played_ms, committed_ms)
 
     async def close(self, reason: str) -> None:
         await self._called("close", reason)

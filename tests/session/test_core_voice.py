@@ -111,7 +111,7 @@ def test_acks_fill_history_in_place_and_complete_it() -> None:
     assert [(line.text, line.complete) for line in lines(d)] == [(TEXT, True)]
     assert heard(d)[-1] == (TEXT, True)
     assert [e.history_committed for e in d.of(PlaybackAcknowledged)] == [True, False, True]
-    assert BackendPlayback(response_id, 1200) in d.done
+    assert BackendPlayback(response_id, F0, 1200, 1200) in d.done
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from orchestrator.backends.replay.operations import Operations
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.request import Asked
 from orchestrator.backends.replay.settings import SessionSettings
-from orchestrator.backends.replay.stream import OutputStream
+from orchestrator.backends.stream import OutputStream
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tags import Grammar
 from orchestrator.backends.replay.tick import TickRunner, TickTools
@@ -278,7 +278,10 @@ class ReplayBackend:
             )
         await self._loop.cancel(next_fence)
 
-    async def playback(self, response_id: str, played_ms: int) -> None:
+    async def clear(self) -> None:
+        """What was seen stays seen."""
+
+    async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
         """Text is heard when it is emitted; the session tells what was heard."""
 
     async def close(self, reason: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from orchestrator.session.backend import BackendOutput, Closed
 
@@ -35,6 +35,15 @@ class OutputStream:
                 self._ended = True
                 self._items.extend((*before, closed))
                 self._changed.notify_all()
+
+    async def drop(self, stale: Callable[[BackendOutput], bool]) -> int:
+        """Take back unread outputs; how many there were."""
+        async with self._changed:
+            kept = [item for item in self._items if not stale(item)]
+            dropped = len(self._items) - len(kept)
+            self._items = deque(kept)
+            self._changed.notify_all()
+            return dropped
 
     async def read(self) -> AsyncIterator[BackendOutput]:
         """Outputs in order, ``Closed`` last."""
