@@ -203,7 +203,7 @@ class Decision:
     """The model chose. Comes before any text of the same tick. ``score``: P(speak), if known.
 
     ``reason`` says why a silence is silent: ``gated``, ``model``, ``deduplicated``, ``unhealthy``,
-    ``engine_late``, ``continuation_limit``. ``final``: the open response ends with it; its ``TurnEnd`` follows.
+    ``engine_late``, ``continuation_limit``. ``final``: the open response ends with it, ``TurnEnd`` follows.
     """
 
     fence: Fence

@@ -35,11 +35,11 @@ from orchestrator.backends.replay.operations import Operations
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.request import Asked
 from orchestrator.backends.replay.settings import SessionSettings
-from orchestrator.backends.stream import OutputStream
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tags import Grammar
 from orchestrator.backends.replay.tick import TickRunner, TickTools
 from orchestrator.backends.store_faults import pictures_of, told_of
+from orchestrator.backends.stream import OutputStream
 from orchestrator.backends.summaries import Summarizer
 from orchestrator.session.backend import (
     BackendOutput,

@@ -26,10 +26,10 @@ from orchestrator.backends.replay.health import BACKOFF_FIRST_S, BACKOFF_MAX_S, 
 from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.operations import Operations
 from orchestrator.backends.replay.request import Asked
-from orchestrator.backends.stream import OutputStream
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tick import CANCELLED, SUPERSEDED, Ended, TickRunner
 from orchestrator.backends.store_faults import RETRY_S, PictureUnread
+from orchestrator.backends.stream import OutputStream
 from orchestrator.session.backend import (
     Action,
     Clock,

@@ -29,8 +29,8 @@ from orchestrator.backends.replay.journal import Journal, WaitingFrame
 from orchestrator.backends.replay.operations import Operations
 from orchestrator.backends.replay.request import Asked, EngineLimits, decision_params
 from orchestrator.backends.replay.rows import Rows
-from orchestrator.backends.stream import OutputStream
 from orchestrator.backends.replay.tags import Grammar
+from orchestrator.backends.stream import OutputStream
 from orchestrator.session.backend import (
     Action,
     Clock,

@@ -1,0 +1,292 @@
+"""``NativeBackend``: a session paired with one session of a full-duplex engine, as a ``SessionBackend``.
+
+The engine keeps the model's state, the session keeps everything that lasts. Engine sessions come and go
+behind one session: what was said is remembered as text, and a fresh engine session is told of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Sequence
+
+from bridges.duplex_client.link import EngineLink, LinkError, Links
+from memory.facts import AnyFact
+from memory.spoken import SpokenMemory
+from memory.store.errors import StoreError
+from orchestrator.backends.native import rules
+from orchestrator.backends.native.advertised import native_capabilities, takes_frames_alone
+from orchestrator.backends.native.faults import GONE, told_of
+from orchestrator.backends.native.horizon import slides
+from orchestrator.backends.native.live import Live, LiveTools
+from orchestrator.backends.native.options import NativeOptions
+from orchestrator.backends.native.pairing import Pairing, Pairings
+from orchestrator.backends.native.remembered import Remembered
+from orchestrator.backends.native.rollover import Rollover
+from orchestrator.backends.native.seat import Seats
+from orchestrator.backends.native.succession import Succession
+from orchestrator.backends.stream import OutputStream
+from orchestrator.session.backend import (
+    BackendOutput,
+    Capabilities,
+    Clock,
+    Closed,
+    ConversationFact,
+    FactLog,
+    Heard,
+    Ids,
+    QueryAsked,
+    QueryCleared,
+    ResponseOptions,
+    SessionConfig,
+)
+from orchestrator.session.fence import Fence
+from orchestrator.session.units import InputUnit
+from orchestrator.wire.errors import Conflict, EngineUnavailable
+from prompts.native import NativeProfile
+
+KNOWN = 512
+"""Operations remembered, so that none is taken twice."""
+_log = logging.getLogger(__name__)
+
+
+class NativeBackend:
+    """One session. See ``SessionBackend`` for the methods.
+
+    :param seats: where it takes its place on an engine; ``links``: how it talks to one
+    :param history: facts that the session's log already holds, when it is resumed
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        profile: NativeProfile,
+        seats: Seats,
+        links: Links,
+        log: FactLog,
+        clock: Clock,
+        ids: Ids,
+        options: NativeOptions,
+        *,
+        history: Sequence[AnyFact] = (),
+    ) -> None:
+        self._profile = profile
+        self._clock = clock
+        self._ids = ids
+        self._options = options
+        self._history = history
+        self._stream = OutputStream(options.outputs)
+        self._pairings = Pairings(session_id, profile, seats, links)
+        self._began = clock.now()
+        self._base_ms = 0
+        self._memory = Remembered(log, profile, self._now_ms, summarizer=options.summarizer)
+        self._config = SessionConfig(model="")
+        self._capabilities = native_capabilities(profile, options.max_sessions)
+        self._live: Live | None = None
+        self._succession: Succession | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._known: dict[str, None] = {}
+        self._closing = False
+        self._leaving: Pairing | None = None
+        self._tried = False
+
+    # --- SessionBackend -----------------------------------------------------------------------------------
+
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def open(self, config: SessionConfig) -> None:
+        profile, memory = self._profile, self._memory
+        rules.check(profile, config)
+        memory.restore(self._history)
+        self._base_ms, self._history = memory.memory.now_ms, ()
+        memory.persona = config.instructions
+        seed = memory.seed() if memory.begun and not memory.memory.empty else None
+        pairing = await self._pairings.open(rules.body(profile, config, seed), 0)
+        told = pairing.opened.capabilities
+        memory.open(config)
+        memory.engine(0, "opened", pairing.seat.engine, seed, 0)
+        self._config = config
+        self._capabilities = native_capabilities(profile, self._options.max_sessions, told)
+        rollover = Rollover(
+            profile.horizon,
+            memory,
+            unit_ms=profile.audio.unit_ms,
+            spare=profile.max_sessions > 1,
+            unlimited=slides(config.extra_body.get("sliding_window_mode")),
+            seed=seed,
+        )
+        tools = LiveTools(
+            profile,
+            self._options,
+            self._clock,
+            self._stream,
+            self._pairings,
+            memory,
+            rules.auto(profile, config),
+            takes_frames_alone(profile, told),
+        )
+        live = self._live = Live(tools, pairing, rollover)
+        succession = self._succession = Succession(live, lambda: self._config)
+        succession.read(pairing)
+        work = (live.intake.run, live.flush_late, live.mind)
+        self._tasks = [asyncio.create_task(live.guard(run)) for run in work]
+
+    async def append(self, unit: InputUnit, fence: Fence, operation_id: str) -> None:
+        live = self._require_open()
+        if operation_id in self._known:
+            return
+        live.responses.learn(fence)
+        await live.intake.append(unit, operation_id)
+        self._known[operation_id] = None
+        if len(self._known) > KNOWN:
+            self._known.pop(next(iter(self._known)))
+
+    async def tell(self, fact: ConversationFact, fence: Fence) -> None:
+        live = self._require_open()
+        match fact:
+            case QueryAsked(text=text, item_id=item_id):
+                live.responses.learn(fence)
+                content = [{"type": "input_text", "text": text}]
+                await self._command(
+                    (await self._link(live)).add_item({"type": "message", "role": "user", "content": content})
+                )
+                self._memory.asked(item_id, text)
+            case QueryCleared(item_id=item_id):
+                if item_id is not None:
+                    self._memory.deleted(item_id)
+            case Heard(response_id=response_id, text=text, complete=complete):
+                self._memory.heard(response_id, text, complete=complete)
+                live.rollover.heard()
+                live.minding.set()
+            case ResponseOptions():
+                pass  # told only to backends that have them
+
+    async def commit(self, fence: Fence, create_response: bool) -> None:
+        live = self._require_open()
+        live.responses.learn(fence)
+        live.intake.close_turn()
+        forward = not live.tools.auto or self._profile.forward_commit
+        bound = live.responses.ask(fence) if create_response else None
+        if not forward:
+            return
+        try:
+            await live.intake.drained()
+            link = await self._link(live)
+            if live.unsealed:
+                live.unsealed = False
+                await self._command(link.commit(create_response=create_response))
+            elif create_response:
+                await self._command(link.create_response({}))
+        except BaseException:
+            if bound is not None:
+                live.responses.end(bound)
+            raise
+
+    async def clear(self) -> None:
+        live = self._require_open()
+        live.intake.clear()
+        live.unsealed = False
+        if live.pairing is not None:
+            await self._command(live.pairing.link.clear(), gone_is_fine=True)
+
+    async def update(self, config: SessionConfig) -> int | None:
+        live = self._require_open()
+        rules.check_update(self._profile, self._config, config, heard=live.heard_anything)
+        await live.intake.drained()
+        changed = rules.changes(self._profile, self._config, config)
+        if changed:
+            await self._command((await self._link(live)).update(changed))
+        self._config = config
+        self._memory.persona = config.instructions
+        return None
+
+    async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
+        live = self._require_open()
+        if next_fence.epoch <= cancelled.epoch or next_fence <= live.responses.fence:
+            raise Conflict(
+                f"a cancel of {cancelled} needs a newer fence than {next_fence}; nothing was cancelled",
+                code="stale_fence",
+            )
+        await live.cancel(next_fence)
+
+    async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
+        live = self._require_open()
+        engine_id = live.responses.engine_id(fence)
+        if engine_id is not None and live.pairing is not None:
+            told = live.pairing.link.playback(engine_id, played_ms, committed_ms)
+            await self._command(told, gone_is_fine=True)
+
+    async def close(self, reason: str) -> None:
+        """An engine that does not confirm is asked once more, by the next call; then its place says when
+        it must have let go."""
+        live, first = self._live, not self._closing
+        self._closing = True
+        try:
+            if first and live is not None:
+                live.end()
+                self._leaving, live.pairing = live.pairing, None
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._leave(reason)
+            if first and live is not None and self._succession is not None:
+                await self._succession.stop()
+                await self._memory.flush()
+        except StoreError:
+            _log.exception("the end of a session's log could not be written")
+        finally:
+            await self._stream.end(Closed(reason))
+
+    async def outputs(self) -> AsyncIterator[BackendOutput]:
+        async for output in self._stream.read():
+            yield output
+
+    @property
+    def memory(self) -> SpokenMemory:
+        """What the session remembers, to look at; readable once the backend is open."""
+        return self._memory.memory
+
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """Sizes of everything that waits, all of it bounded."""
+        live = self._live
+        return {"outputs": self._stream.statistics(), **(live.statistics() if live is not None else {})}
+
+    # --- parts of the calls --------------------------------------------------------------------------------
+
+    async def _leave(self, reason: str) -> None:
+        leaving = self._leaving
+        if leaving is None:
+            return
+        if await self._pairings.close(leaving, reason):
+            self._leaving = None
+            return
+        if not self._tried:
+            self._tried = True
+            raise EngineUnavailable(
+                "the engine did not say that its session is gone", code="timeout", retry_after_s=1.0
+            )
+        self._leaving = None
+        self._pairings.lose(leaving, reason)
+
+    async def _link(self, live: Live) -> EngineLink:
+        """The link, once there is one."""
+        while live.pairing is None:
+            await live.linked.wait()
+        return live.pairing.link
+
+    def _now_ms(self) -> int:
+        return self._base_ms + round((self._clock.now() - self._began) * 1000)
+
+    def _require_open(self) -> Live:
+        if self._closing or self._live is None:
+            raise Conflict("the session is closed", code="session_closed")
+        return self._live
+
+    async def _command(self, work: Awaitable[object], *, gone_is_fine: bool = False) -> None:
+        """A command to the engine; what it refuses is told under the contract's names."""
+        try:
+            await work
+        except LinkError as error:
+            if not (gone_is_fine and error.code in GONE):
+                raise told_of(error) from error

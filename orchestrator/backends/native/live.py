@@ -1,0 +1,489 @@
+"""A session whose engine session is open: input goes in on one side, the engine's words come out on the other.
+
+Four tasks: the writer of units, one reader for each engine session, the one that lets a chunk of speech wait
+for its words no longer than it may, and the one that minds the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bridges.duplex_client.link import (
+    AudioChunk,
+    EngineEvent,
+    EngineFault,
+    EngineUnit,
+    Heard,
+    LinkEnded,
+    LinkError,
+    LinkLost,
+    LinkResumed,
+    Listening,
+)
+from memory.store.errors import StoreError
+from orchestrator.backends.native.continuation import Continuation
+from orchestrator.backends.native.facts import EngineSessionEnded
+from orchestrator.backends.native.intake import Intake
+from orchestrator.backends.native.options import NativeOptions
+from orchestrator.backends.native.pairing import Pairing, Pairings
+from orchestrator.backends.native.records import UnitRecords
+from orchestrator.backends.native.remembered import Remembered
+from orchestrator.backends.native.responses import Bound, Responses
+from orchestrator.backends.native.rollover import Rollover
+from orchestrator.backends.native.translate import Translator
+from orchestrator.backends.native.units import Origin, Splitter, Unit
+from orchestrator.backends.store_faults import told_of as store_told_of
+from orchestrator.backends.stream import OutputStream
+from orchestrator.session.backend import (
+    Action,
+    AudioDelta,
+    BackendOutput,
+    Clock,
+    Decision,
+    Failed,
+    Metrics,
+    Notice,
+    TextDelta,
+    TurnEnd,
+)
+from orchestrator.session.fence import Fence
+from orchestrator.session.media import rms
+from orchestrator.wire.audio import Samples, float_to_pcm16, pcm16_to_float
+from orchestrator.wire.errors import ServerFault, VigilError
+from prompts.native import NativeProfile, SilenceContinuation
+
+SILENT_RMS = 0.003
+"""Speech is louder."""
+_SAID = (Decision, TextDelta, AudioDelta, Metrics, TurnEnd)
+"""Outputs that an end of their epoch takes back."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTools:
+    """What a live session works with."""
+
+    profile: NativeProfile
+    options: NativeOptions
+    clock: Clock
+    stream: OutputStream
+    pairings: Pairings
+    memory: Remembered
+    auto: bool
+    frame_units: bool
+
+
+class Live:
+    """:param pairing: the engine session that is open now
+    :param rollover: says when it is left for another one
+    """
+
+    def __init__(self, tools: LiveTools, pairing: Pairing, rollover: Rollover) -> None:
+        profile, options, clock = tools.profile, tools.options, tools.clock
+        audio = profile.audio
+        self.tools = tools
+        self.pairing: Pairing | None = pairing
+        self.rollover = rollover
+        self.responses = Responses()
+        self.unsealed = False
+        """The engine has input that was not committed."""
+        self.closing = False
+        self.ended = asyncio.Event()
+        """Set whenever something of the engine ended."""
+        self.linked = asyncio.Event()
+        self.linked.set()
+        self.minding = asyncio.Event()
+        self.unit_s = audio.unit_ms / 1000
+        self._records = UnitRecords(tools.memory.note, clock.now, audio.input_rate_hz / 1000)
+        self._translator = Translator(self.responses, self._records.tick)
+        self._splitter = Splitter(audio.unit_samples, audio.unit_ms, frame_units=tools.frame_units)
+        self.intake = Intake(
+            self._splitter,
+            clock,
+            unit_s=self.unit_s,
+            lead=profile.max_lead_units,
+            paced=tools.auto,
+            encode=self._encode,
+            on_sent=self._sent,
+            on_refused=self._refused,
+            patience_s=options.patience_s,
+            max_bytes=options.max_pending_bytes,
+        )
+        self.intake.allows = self._allows
+        self.intake.switch(pairing.link)
+        self._continuation = Continuation(self.unit_s, auto=tools.auto)
+        self._saying = asyncio.Lock()
+        self._chunks = 0
+        self._held = asyncio.Event()
+        self._owed_at: float | None = None
+        self._losses: deque[float] = deque(maxlen=options.lives)
+        self._playing = False
+        self.on_lost: Callable[[], Awaitable[None]] = self._nothing
+        self.on_other: Callable[[Pairing, EngineEvent], Awaitable[None]] = self._nothing_of
+        self.on_minding: Callable[[float], Awaitable[None]] = self._nothing_at
+
+    async def _nothing(self) -> None: ...
+
+    async def _nothing_of(self, pairing: Pairing, event: EngineEvent) -> None: ...
+
+    async def _nothing_at(self, now: float) -> None: ...
+
+    # --- what the engine says -------------------------------------------------------------------------
+
+    async def read(self, pairing: Pairing) -> None:
+        """Take every event of one engine session, until its last."""
+        async for event in pairing.link.events():
+            if self.closing:
+                continue
+            if pairing is not self.pairing:
+                await self.on_other(pairing, event)
+            elif isinstance(event, LinkEnded):
+                await self.lose(event.reason, confirmed=event.confirmed)
+            else:
+                await self._take(event)
+            self.minding.set()
+
+    async def _take(self, event: EngineEvent) -> None:
+        self._owed_at = None
+        match event:
+            case LinkLost():
+                return
+            case LinkResumed(unconfirmed=unconfirmed):
+                self._records.lost(unconfirmed, "unconfirmed")
+                return
+            case EngineFault():
+                await self._fault(event)
+                return
+            case Heard(item_id=item_id, transcript=transcript):
+                self.tools.memory.said(item_id, transcript)
+            case _:
+                pass
+        async with self._saying:
+            records = self._decided(event)
+            await self._say([*self._translator.take(event), *records])
+        if isinstance(event, AudioChunk):
+            self._chunks += 1
+            self._held.set()
+        self.ended.set()
+
+    def _decided(self, event: EngineEvent) -> list[BackendOutput]:
+        """What the event decides of the oldest unit that waits for it."""
+        action = None
+        if isinstance(event, Listening) and not event.metadata.get("buffering"):
+            action = "listen"
+        elif isinstance(event, AudioChunk):
+            action = "speak"
+        if action is None:
+            return []
+        outputs, took = self._records.decided(action, self.responses.fence)
+        if took is not None and self.pairing is not None:
+            self.pairing.seat.paced(self.tools.profile.audio.unit_ms, took)
+        return outputs
+
+    async def _fault(self, fault: EngineFault) -> None:
+        """An error that no command waits for: about a unit that was taken, or about the session."""
+        unit = self._records.unit_of(fault.event_id) if fault.event_id is not None else None
+        if unit is not None and fault.event_id is not None:
+            self._records.lost((fault.event_id,), fault.code)
+            self.intake.note_failure()
+        operations = unit.operations if unit is not None else ()
+        await self.put(Failed(self.responses.fence, fault.code, fault.message, operations=operations))
+
+    async def lose(self, reason: str, *, confirmed: bool, left: bool = False) -> None:
+        """The engine session is gone and its link did not get it back.
+
+        :param left: its place was given back already
+        """
+        pairing, self.pairing = self.pairing, None
+        if pairing is None:
+            return
+        self.linked.clear()
+        self.intake.switch(None)
+        self.tools.memory.note(EngineSessionEnded(pairing.generation, reason, confirmed))
+        if confirmed:
+            pairing.seat.freed()
+        elif not left:
+            self.tools.pairings.lose(pairing, reason)
+        self._records.lost(None, "engine_lost")
+        await self.end_responses("incomplete", "engine_lost")
+        self.ended.set()
+        now = self.tools.clock.now()
+        if len(self._losses) == self._losses.maxlen and now - self._losses[0] < self.tools.options.lives_s:
+            await self.give_up("engine_lost", "the engine loses this session again and again")
+            return
+        self._losses.append(now)
+        self.rollover.lost(now)
+        await self.on_lost()
+
+    async def end_responses(self, status: str, reason: str | None) -> None:
+        """End everything that is open, on our own account."""
+        async with self._saying:
+            outputs: list[BackendOutput] = self._translator.flush()
+            for bound in self.responses.open():
+                if self.responses.is_stale(bound) or not (bound.visible or bound.asked):
+                    self.responses.end(bound)
+                else:
+                    outputs += self._translator.end(bound, status if bound.visible else "failed", reason)
+            await self._say(outputs)
+
+    async def take_over(self, pairing: Pairing, heard_before: tuple[str, ...]) -> None:
+        """Go on with this engine session from the next unit on.
+
+        :param heard_before: responses that it began before; nothing of them is told
+        """
+        self.responses.begin(pairing.generation)
+        for response_id in heard_before:
+            self.responses.end(self.responses.of(response_id))
+        self._records.generation = pairing.generation
+        self.pairing = pairing
+        self.unsealed = False
+        self._owed_at = None
+        self.intake.switch(pairing.link)
+        self.linked.set()
+
+    async def give_up(self, code: str, message: str) -> None:
+        """The session can't go on; the client is told why."""
+        await self.put(Notice("engine_lost", message))
+        await self.put(Failed(self.responses.fence, code, message, fatal=True))
+
+    # --- what goes out --------------------------------------------------------------------------------
+
+    async def put(self, output: BackendOutput) -> None:
+        await self.tools.stream.put(output)
+
+    async def _say(self, outputs: list[BackendOutput]) -> None:
+        for output in outputs:
+            self._observe(output)
+            await self.tools.stream.put(output)
+
+    def _observe(self, output: BackendOutput) -> None:
+        """Tell the rollover what is said, and who speaks."""
+        rollover, now = self.rollover, self.tools.clock.now()
+        match output:
+            case Decision(action=Action.RESPONSE):
+                rollover.response_opened()
+                rollover.speech(now, model=True)
+            case TextDelta(text=text):
+                rollover.output(text)
+            case AudioDelta(pcm=pcm) if not self.tools.profile.horizon.turn_ends:
+                rollover.speech(now, model=rms(pcm16_to_float(pcm)) >= SILENT_RMS if pcm else False)
+            case AudioDelta():
+                self._playing = True
+            case TurnEnd(status=status):
+                rollover.speech(now, model=False)
+                if not self.responses.open():
+                    rollover.response_closed(now, playing=self._playing and status == "completed")
+                    self._playing = False
+            case _:
+                pass
+
+    async def flush_late(self) -> None:
+        """Let no chunk wait longer for its words than it may."""
+        while True:
+            await self._held.wait()
+            self._held.clear()
+            chunks = self._chunks
+            await self.tools.clock.sleep(self.tools.options.pair_s)
+            async with self._saying:
+                if self._translator.holds and chunks == self._chunks:
+                    await self._say(self._translator.flush())
+
+    # --- input ----------------------------------------------------------------------------------------
+
+    def _allows(self, unit: Unit) -> bool:
+        return self.rollover.fits(unit.duration_ms, bool(unit.frames))
+
+    def _encode(self, unit: Unit) -> EngineUnit:
+        audio = self.tools.profile.audio
+        pcm = unit.pcm
+        if pcm is not None and audio.input_format == "pcm16":
+            pcm = float_to_pcm16(_samples(pcm))
+        return EngineUnit(
+            pcm,
+            unit.frames,
+            audio.input_format,
+            audio.input_rate_hz,
+            unit.duration_ms,
+            unit.end_ms,
+            False if unit.origin is Origin.SILENCE else unit.speech,
+        )
+
+    async def _sent(self, unit: Unit, event_id: str) -> None:
+        now = self.tools.clock.now()
+        self.unsealed = True
+        self._continuation.written(now)
+        if self._owed_at is None:
+            self._owed_at = now
+        self.rollover.unit(now, unit.duration_ms, int(bool(unit.frames)))
+        if unit.speech is not None:
+            self.rollover.speech(now, user=unit.speech)
+        if unit.frames:
+            self.tools.memory.shown(len(unit.frames))
+        for output in self._records.sent(unit, event_id, self.responses.fence):
+            await self.put(output)
+        self.minding.set()
+
+    async def _refused(self, unit: Unit, error: VigilError) -> None:
+        self._records.gap([unit], error.code)
+        failed = Failed(
+            self.responses.fence, "runtime_append_failed", error.message, operations=unit.operations
+        )
+        await self.put(failed)
+
+    # --- cancel ---------------------------------------------------------------------------------------
+
+    async def cancel(self, next_fence: Fence) -> None:
+        """The epoch has moved; what is said of the old one is taken back, then the engine is told."""
+        targets = [bound for bound in self.responses.open() if not bound.ended]
+        self.responses.learn(next_fence)
+        self._translator.forget_held()
+        await self.tools.stream.drop(lambda output: isinstance(output, _SAID) and self._stale(output))
+        self.rollover.speech(self.tools.clock.now(), model=False)
+        if targets:
+            self.rollover.response_closed(self.tools.clock.now(), playing=False)
+        pairing = self.pairing
+        for bound in targets:
+            if bound.key is None:
+                self.responses.end(bound)
+        if pairing is None or not targets:
+            return
+        began = [bound for bound in targets if bound.key is not None]
+        try:
+            for bound in began:
+                assert bound.key is not None
+                await pairing.link.cancel(bound.key[1])
+            if len(began) < len(targets):
+                await pairing.link.cancel(None)
+        except LinkError as error:
+            _log.warning("an engine did not take a cancel: %s", error)
+        await self._all_ended(began)
+        for bound in began:
+            self.responses.end(bound)
+
+    def _stale(self, output: BackendOutput) -> bool:
+        return isinstance(output, _SAID) and output.fence.is_stale(self.responses.fence)
+
+    async def _all_ended(self, bounds: list[Bound]) -> None:
+        late = asyncio.ensure_future(self.tools.clock.sleep(self.tools.options.cancel_s))
+        try:
+            while not late.done() and self.pairing is not None and not all(b.ended for b in bounds):
+                self.ended.clear()
+                news = asyncio.ensure_future(self.ended.wait())
+                await asyncio.wait({late, news}, return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+            if late.done():
+                _log.warning("an engine did not end what was cancelled in time")
+        finally:
+            late.cancel()
+
+    # --- time -----------------------------------------------------------------------------------------
+
+    async def mind(self) -> None:
+        """Feed silence, leave the engine session in time, and notice an engine that says nothing any more."""
+        clock = self.tools.clock
+        while True:
+            self.minding.clear()
+            now = clock.now()
+            await self.on_minding(now)
+            await self._feed_silence(now)
+            await self._check_wedged(now)
+            times = [at for at in self._times(clock.now()) if at is not None]
+            if not times:
+                await self.minding.wait()
+                continue
+            sleep = asyncio.ensure_future(clock.sleep(max(0.0, min(times) - clock.now())))
+            news = asyncio.ensure_future(self.minding.wait())
+            try:
+                await asyncio.wait({sleep, news}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                sleep.cancel()
+                news.cancel()
+
+    def _times(self, now: float) -> tuple[float | None, ...]:
+        return (self.rollover.next_at(now), self._continuation.due(self._continued()), self._wedged_at())
+
+    def _continued(self) -> Bound | None:
+        """The response for which silence is made."""
+        if self.pairing is None or self.intake.waits:
+            return None
+        begun = (each for each in self.responses.open() if each.key is not None)
+        return next((each for each in begun if not self.responses.is_stale(each)), None)
+
+    async def _feed_silence(self, now: float) -> None:
+        bound = self._continued()
+        due = self._continuation.due(bound)
+        if bound is None or due is None or now < due:
+            return
+        self._continuation.written(now)
+        if self.tools.profile.silence_continuation is SilenceContinuation.ENGINE:
+            self.rollover.unit(now, self.tools.profile.audio.unit_ms)  # the engine feeds itself as much
+            return
+        if not self._continuation.spent(bound):
+            bound.silence_units += 1
+            self.intake.silence(lambda: not (self.responses.is_stale(bound) or self.intake.real()))
+            return
+        async with self._saying:
+            await self._say(self._translator.stopped(bound))
+        if bound.key is not None and self.pairing is not None:
+            try:
+                await self.pairing.link.cancel(bound.key[1])
+            except LinkError as error:
+                _log.warning("an engine did not take a cancel: %s", error)
+
+    def _wedged_at(self) -> float | None:
+        """When an engine that owes an answer has been silent too long.
+
+        One that never says anything of single units owes nothing for them.
+        """
+        if self.pairing is None or self._owed_at is None:
+            return None
+        owes = self._records.answered > 0 if self.tools.auto else self.responses.asked is not None
+        return self._owed_at + self.tools.options.wedged_s if owes else None
+
+    async def _check_wedged(self, now: float) -> None:
+        at, pairing = self._wedged_at(), self.pairing
+        if at is not None and now >= at and pairing is not None:
+            self.tools.pairings.leave(pairing, "wedged")
+            await self.lose("wedged", confirmed=False, left=True)
+
+    # --- the end --------------------------------------------------------------------------------------
+
+    async def guard(self, work: Callable[[], Awaitable[None]]) -> None:
+        """A fault of one task ends this session, with a word to the client, and no other one."""
+        try:
+            await work()
+        except StoreError as fault:
+            _log.exception("a session can't be kept any more")
+            error = store_told_of(fault)
+            await self.put(Failed(self.responses.fence, error.code, error.message, fatal=True))
+        except Exception as fault:
+            _log.exception("a task of a session failed")
+            told = ServerFault(f"internal fault: {type(fault).__name__}")
+            await self.put(Failed(self.responses.fence, told.code, told.message, fatal=True))
+
+    def end(self) -> None:
+        self.closing = True
+        self._translator.forget_held()
+        self._records.end()
+
+    @property
+    def heard_anything(self) -> bool:
+        """The model has had input."""
+        return self._records.written > 0
+
+    def statistics(self) -> dict[str, dict[str, int]]:
+        return {
+            "input": self.intake.statistics(),
+            "units": self._records.statistics(),
+            "responses": {**self.responses.statistics(), "dropped": self._translator.dropped},
+        }
+
+
+def _samples(pcm: bytes) -> Samples:
+    return np.frombuffer(pcm, dtype="<f4")

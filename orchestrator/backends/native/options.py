@@ -1,0 +1,32 @@
+"""What a native session may be told besides its profile: plain values with defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NativeOptions:
+    """Times in seconds.
+
+    :param max_sessions: that this service admits
+    :param max_pending_bytes: of input that no engine has taken yet
+    :param outputs: outputs that may wait for the session to read them
+    :param patience_s: how long an append waits to learn that a write failed
+    :param pair_s: how long a chunk of speech waits for its words
+    :param cancel_s: how long the engine may take to end what was cancelled
+    :param wedged_s: without any word of an engine that has input and owes an answer, it counts as lost
+    :param summarizer: somebody writes the summaries that memory wants
+    :param lives: engine sessions that may be lost in ``lives_s``; one more ends the session
+    """
+
+    max_sessions: int = 1
+    max_pending_bytes: int = 16 * 1024 * 1024
+    outputs: int = 256
+    patience_s: float = 0.2
+    pair_s: float = 0.05
+    cancel_s: float = 5.0
+    wedged_s: float = 20.0
+    lives: int = 3
+    lives_s: float = 60.0
+    summarizer: bool = False

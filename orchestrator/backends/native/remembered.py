@@ -1,0 +1,112 @@
+"""What a native session remembers: a fold over its log of facts, from which engine sessions are seeded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from memory import facts as f
+from memory.seed import seed_text
+from memory.spoken import SpokenMemory
+from orchestrator.backends.native.facts import NativeFact
+from orchestrator.session.backend import FactLog, SessionConfig
+from prompts.native import NativeProfile
+
+
+class Remembered:
+    """:param now_ms: of the session's media clock"""
+
+    def __init__(
+        self, log: FactLog, profile: NativeProfile, now_ms: Callable[[], int], *, summarizer: bool
+    ) -> None:
+        self._log = log
+        self._profile = profile
+        self._now_ms = now_ms
+        self._summarizer = summarizer
+        self.memory = SpokenMemory()
+        self.persona: str | None = None
+        self._begun = False
+
+    def restore(self, history: Sequence[f.AnyFact]) -> None:
+        """Fold what the log already holds."""
+        for fact in history:
+            self.memory.apply(fact)
+            self._begun = self._begun or isinstance(fact, f.SpokenOpened)
+
+    @property
+    def begun(self) -> bool:
+        """The log has a beginning."""
+        return self._begun
+
+    def open(self, config: SessionConfig) -> None:
+        """Begin the log, if it is a fresh one."""
+        self.persona = config.instructions
+        if not self._begun:
+            self._begun = True
+            self.write(
+                f.SpokenOpened(
+                    family=self._profile.family,
+                    digest=self._profile.digest,
+                    language=config.language or "en",
+                    seed_tokens=max(1, self._profile.horizon.seed_max_tokens),
+                    summarizer=self._summarizer,
+                )
+            )
+
+    def write(self, fact: f.AnyFact) -> None:
+        """Fold and log a fact; one that memory refuses is not logged."""
+        self.memory.apply(fact)
+        self._log.append(fact.kind, f.fact_data(fact))
+
+    def note(self, fact: NativeFact) -> None:
+        """Log a fact that memory does not fold."""
+        self._log.append(fact.kind, fact.data())
+
+    async def flush(self) -> None:
+        await self._log.flush()
+
+    # --- Seeds ----------------------------------------------------------------------------------------
+
+    @property
+    def revision(self) -> int:
+        return self.memory.revision
+
+    def seed(self) -> str:
+        return seed_text(self.memory, self._profile.horizon.seed_max_tokens, self.persona, self._now_ms())
+
+    @property
+    def empty(self) -> bool:
+        """Nothing was said yet."""
+        return self.memory.empty
+
+    # --- what happens ---------------------------------------------------------------------------------
+
+    def asked(self, item_id: str, text: str) -> None:
+        self.write(f.QuerySet(query_id=item_id, text=text, media_time_ms=self._now_ms()))
+
+    def said(self, item_id: str, text: str) -> None:
+        """The user's words, as the engine understood them."""
+        self.write(f.UserSaid(item_id=item_id, text=text, media_time_ms=self._now_ms()))
+
+    def heard(self, response_id: str, text: str, *, complete: bool) -> None:
+        self.write(
+            f.HeardFact(response_id=response_id, text=text, complete=complete, media_time_ms=self._now_ms())
+        )
+
+    def deleted(self, item_id: str) -> None:
+        self.write(f.ItemDeleted(query_id=item_id))
+
+    def shown(self, count: int) -> None:
+        self.write(f.FramesShown(count=count, media_time_ms=self._now_ms()))
+
+    def engine(self, generation: int, reason: str, engine: str, seed: str | None, gap_ms: int) -> None:
+        self.write(
+            f.EngineSessionOpened(
+                generation=generation,
+                reason=reason,
+                engine=engine,
+                media_time_ms=self._now_ms(),
+                seed=seed,
+                revision=self.memory.revision,
+                gap_ms=gap_ms,
+            )
+        )

@@ -1,0 +1,121 @@
+"""The engine's responses under our own fences: ids are mapped both ways, never leaked, never reused."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+from bridges.duplex_client.link import Listening
+from orchestrator.session.fence import Fence
+
+REMEMBERED = 256
+"""Ended responses whose late events are still known for what they are."""
+Key = tuple[int, str]
+"""Generation of the pairing, and the engine's own id."""
+
+
+@dataclass(slots=True)
+class Bound:
+    """One response of the engine.
+
+    :param key: ``None`` for one that was asked for and that the engine has not begun
+    :param visible: something of it was told
+    :param listened: the model chose to listen in it, and nothing followed yet
+    """
+
+    fence: Fence
+    key: Key | None = None
+    asked: bool = False
+    visible: bool = False
+    ended: bool = False
+    listened: Listening | None = None
+    samples: int = 0
+    rate: int = 0
+    marked_ms: int = -1
+    text_bytes: int = 0
+    silence_units: int = field(default=0)
+
+    @property
+    def audio_ms(self) -> int:
+        return self.samples * 1000 // self.rate if self.rate else 0
+
+
+class Responses:
+    """Every response gets a turn of its own, newer than all before it."""
+
+    def __init__(self) -> None:
+        self.fence = Fence()
+        """The newest that the session has told; its epoch is the current one."""
+        self.generation = 0
+        """Of the pairing whose events come now."""
+        self._turn = -1
+        self._known: OrderedDict[Key, Bound] = OrderedDict()
+        self._asked: deque[Bound] = deque()
+        self._by_fence: OrderedDict[Fence, Key] = OrderedDict()
+
+    def learn(self, fence: Fence) -> None:
+        """The session has got that far."""
+        self.fence = max(self.fence, fence)
+
+    def ask(self, fence: Fence) -> Bound:
+        """The session announced a response of that fence; the engine's next one is it."""
+        self.learn(fence)
+        self._turn = max(self._turn, fence.turn)
+        bound = Bound(fence, asked=True)
+        self._asked.append(bound)
+        return bound
+
+    def of(self, response_id: str) -> Bound:
+        """The response of that engine id, bound now if it is new."""
+        key = (self.generation, response_id)
+        if (known := self._known.get(key)) is not None:
+            return known
+        bound = self._asked.popleft() if self._asked else Bound(self._next_fence())
+        bound.key = key
+        self._known[key] = bound
+        self._by_fence[bound.fence] = key
+        self._forget()
+        return bound
+
+    def find(self, response_id: str) -> Bound | None:
+        return self._known.get((self.generation, response_id))
+
+    @property
+    def asked(self) -> Bound | None:
+        """The oldest that was asked for and that the engine has not begun."""
+        return self._asked[0] if self._asked else None
+
+    def open(self) -> tuple[Bound, ...]:
+        """Responses that are not over, oldest first; those that were asked for last."""
+        return (*(each for each in self._known.values() if not each.ended), *self._asked)
+
+    def is_stale(self, bound: Bound) -> bool:
+        return bound.ended or bound.fence.is_stale(self.fence)
+
+    def end(self, bound: Bound) -> None:
+        bound.ended = True
+        if bound in self._asked:
+            self._asked.remove(bound)
+
+    def engine_id(self, fence: Fence) -> str | None:
+        """The current engine's id of the response of that fence."""
+        key = self._by_fence.get(fence)
+        return key[1] if key is not None and key[0] == self.generation else None
+
+    def begin(self, generation: int) -> None:
+        """Events come from another engine session from here on; no old id can mean anything any more."""
+        self.generation = generation
+        self._asked.clear()
+
+    def statistics(self) -> dict[str, int]:
+        return {"open": len(self.open()), "asked": len(self._asked), "known": len(self._known)}
+
+    def _next_fence(self) -> Fence:
+        self._turn = max(self._turn + 1, self.fence.turn)
+        return Fence(self.fence.epoch, self._turn)
+
+    def _forget(self) -> None:
+        while len(self._known) > REMEMBERED:
+            key = next((k for k, bound in self._known.items() if bound.ended), next(iter(self._known)))
+            bound = self._known.pop(key)
+            self._by_fence.pop(bound.fence, None)
