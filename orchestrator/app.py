@@ -22,6 +22,7 @@ from memory.tally import Tally
 from orchestrator.api.access import Access
 from orchestrator.api.body import BodyBudget
 from orchestrator.api.context import ApiContext, ApiLimits, MemoryView, RealtimeLimits
+from orchestrator.api.failed_logins import FailedLogins
 from orchestrator.api.idempotency import Idempotency
 from orchestrator.api.metrics import ENGINE_STATES, Metrics
 from orchestrator.api.peer import OpenSockets
@@ -477,7 +478,13 @@ def _context(core: Core, texts: TextEngine, fetcher: ImageFetcher | None) -> Api
         metrics=core.metrics,
         text_engine=TextAccess(texts, core.keeper.salt),
         fetch_image=ImageAccess(fetcher) if fetcher is not None else None,
-        access=Access(settings.auth.credentials(), settings.auth.origins, core.quotas, core.clock),
+        access=Access(
+            settings.auth.credentials(),
+            settings.auth.origins,
+            core.quotas,
+            core.clock,
+            FailedLogins(settings.auth.failed_logins_per_minute),
+        ),
         engine_state=core.watch.state,
         memory_of=core.memory_of,
         sessions=records.directory,

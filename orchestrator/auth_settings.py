@@ -101,6 +101,9 @@ class Auth(Group):
     origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="origins of web pages that may use the service, such as https://app.example; *: any"
     )
+    failed_logins_per_minute: Amount = Field(
+        60, description="wrong keys from one address that are told so; more get 429 and have to wait"
+    )
     quota: QuotaGroup = QuotaGroup()  # type: ignore[call-arg]
     tenant_quotas: Annotated[dict[str, QuotaGroup], NoDecode] = Field(
         default_factory=dict,

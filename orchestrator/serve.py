@@ -122,7 +122,8 @@ def _folder(path: Path) -> Path:
 
 def _log(level: str) -> None:
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for noisy in ("httpx", "httpcore"):
+    # uvicorn would tell of each handshake, with what its address asks for.
+    for noisy in ("httpx", "httpcore", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from orchestrator.wire.client import MAX_FRAME_BYTES
@@ -23,8 +24,14 @@ LARGEST_FRAME = 2 * MAX_FRAME_BYTES
 class Sockets(WebSocketsSansIOProtocol):
     """Cuts a connection whose client has stopped reading, once the application is done with it.
 
-    An ordinary close would wait for the written bytes to be read, however long that takes.
+    An ordinary close would wait for the written bytes to be read, however long that takes. A handshake that
+    the application answered with a refusal is complete; it is no fault to be logged.
     """
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True
 
     async def run_asgi(self) -> None:
         await super().run_asgi()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 
 from starlette.requests import HTTPConnection
@@ -9,11 +10,14 @@ from starlette.websockets import WebSocket
 
 from orchestrator.api.credentials import Credentials
 from orchestrator.api.errors import error_response
+from orchestrator.api.failed_logins import FailedLogins
 from orchestrator.api.origins import check_local, check_origin
 from orchestrator.api.quota import Meter, Quotas
 from orchestrator.runtime.vocabulary import Clock
 from orchestrator.wire import client as wire
-from orchestrator.wire.errors import ResourceExhausted, VigilError
+from orchestrator.wire.errors import InvalidRequest, ResourceExhausted, Unauthenticated, VigilError
+
+_log = logging.getLogger(__name__)
 
 LOCAL_TENANT = "local"
 """Everyone's tenant where keys are off."""
@@ -57,26 +61,42 @@ class Caller:
         self.decides()
         self.sends(size)
 
-    def command(self, frame: str | bytes) -> wire.AnyCommand:
-        """A frame of the caller's socket as a command, charged. Also raises what ``parse_command`` does.
+    def opening(self, frame: str | bytes) -> object:
+        """The first frame of the caller's socket as a JSON value, charged; raises as ``command`` does."""
+        self.sends(len(frame if isinstance(frame, bytes) else frame.encode()))
+        if isinstance(frame, bytes):
+            raise _binary()
+        return wire.decode_frame(frame)
 
-        Whatever it raises, the socket may stay open: the frame is as if it had never come.
+    def command(self, frame: str | bytes) -> wire.AnyCommand:
+        """A frame of the caller's socket as a command, charged. Also raises what ``parse_command`` does, and
+        ``bad_event`` for a binary frame.
+
+        Whatever it raises, the socket may stay open: the frame is as if it had never come. One that is no
+        command costs what any other of its size does.
         """
-        raw = frame.encode() if isinstance(frame, str) else frame
+        if isinstance(frame, bytes):
+            self._takes(len(frame), None)
+            raise _binary()
+        raw = frame.encode()
         try:
             command = wire.parse_command(raw)
         except VigilError as wrong:
-            self._event(wrong.event_id)
+            self._takes(len(raw), wrong.event_id)
             raise
-        self._event(command.event_id)
+        self._takes(len(raw), command.event_id, deciding=isinstance(command, _DECIDING))
+        return command
+
+    def _takes(self, size: int, event_id: str | None, *, deciding: bool = False) -> None:
+        """Charge an event of that many bytes."""
+        self._event(event_id)
         try:
-            self.sends(len(raw))
-            if isinstance(command, _DECIDING):
+            self.sends(size)
+            if deciding:
                 self.decides()
         except ResourceExhausted as error:
-            error.event_id = command.event_id
+            error.event_id = event_id
             raise
-        return command
 
     def _event(self, event_id: str | None) -> None:
         if self._events is None:
@@ -98,22 +118,29 @@ class Access:
     """
     :param credentials: absent where keys are off; then everyone on this machine is ``local``
     :param origins: of pages that may use the service besides its own
+    :param failed: counts failed logins by address
     """
 
     def __init__(
-        self, credentials: Credentials | None, origins: Collection[str], quotas: Quotas, clock: Clock
+        self,
+        credentials: Credentials | None,
+        origins: Collection[str],
+        quotas: Quotas,
+        clock: Clock,
+        failed: FailedLogins,
     ) -> None:
         self.origins = tuple(origins)
         self._credentials = credentials
         self._quotas = quotas
         self._clock = clock
+        self._failed = failed
 
     def admit(self, connection: HTTPConnection) -> Caller:
         """Whose request or handshake this is; it is charged to that tenant.
 
         :raises Forbidden: ``origin_not_allowed``, ``host_not_allowed``
         :raises Unauthenticated: see ``Credentials.tenant_of``
-        :raises ResourceExhausted: ``rate_limit_exceeded``
+        :raises ResourceExhausted: ``rate_limit_exceeded``, ``too_many_failed_logins``
         """
         headers = connection.headers
         host = headers.get("host", "")
@@ -122,14 +149,28 @@ class Access:
             check_local(host)
             tenant = LOCAL_TENANT
         else:
-            tenant = self._credentials.tenant_of(_bearer(connection))
+            tenant = self._tenant(self._credentials, connection)
         meter = Meter.HANDSHAKES if connection.scope["type"] == "websocket" else Meter.REQUESTS
         self._quotas.charge(tenant, meter, self._clock.now())
         return Caller(tenant, self._quotas, self._clock)
 
+    def _tenant(self, credentials: Credentials, connection: HTTPConnection) -> str:
+        try:
+            return credentials.tenant_of(_bearer(connection))
+        except Unauthenticated:
+            client = connection.client
+            self._failed.failed(client.host if client else None, self._clock.now())
+            raise
+
+
+def _binary() -> InvalidRequest:
+    return InvalidRequest("events are JSON in text frames, not binary ones", code="bad_event")
+
 
 async def deny(socket: WebSocket, error: VigilError) -> None:
     """Answer a handshake with the refusal that any other request would have got."""
+    client = socket.client
+    _log.info("a socket from %s was refused: %s", client.host if client else "somewhere", error.code)
     await socket.send_denial_response(error_response(error))
 
 

@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from orchestrator.runtime.vocabulary import Ids
 from orchestrator.wire.dialect import Dialect, translate
-from orchestrator.wire.errors import InvalidRequest, VigilError
+from orchestrator.wire.errors import VigilError
 from orchestrator.wire.server import ErrorEvent
 
 _MAX_REASON = 123  # bytes of a close frame that the protocol leaves for words
@@ -62,16 +62,14 @@ class Peer:
         self.took_leave = False
         """The client closed the connection in form: it had read what came before."""
 
-    async def receive(self) -> str:
-        """The next text frame. Raises ``Gone``, or ``InvalidRequest`` for a binary frame."""
+    async def receive(self) -> str | bytes:
+        """The next frame, text or binary. Raises ``Gone``."""
         message = await self._socket.receive()
         if message["type"] == "websocket.disconnect":
             self.took_leave = "reason" in message
             raise Gone
         text = message.get("text")
-        if text is None:
-            raise InvalidRequest("events are JSON in text frames, not binary ones", code="bad_event")
-        return str(text)
+        return bytes(message["bytes"]) if text is None else str(text)
 
     async def send(self, payload: dict[str, Any]) -> None:
         """Write one event; raises ``Gone``."""

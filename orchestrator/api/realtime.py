@@ -21,7 +21,7 @@ from orchestrator.runtime.actor import Session
 from orchestrator.runtime.attachment import Attachment
 from orchestrator.runtime.vocabulary import SessionConfig, opening_config
 from orchestrator.wire import server
-from orchestrator.wire.client import AnyCommand, SessionResume, SessionUpdate, command_of, decode_frame
+from orchestrator.wire.client import AnyCommand, SessionResume, SessionUpdate, command_of
 from orchestrator.wire.dialect import Dialect, dialect_of
 from orchestrator.wire.errors import (
     Conflict,
@@ -169,8 +169,7 @@ class _Call:
             raise InvalidRequest(
                 f"no message came within {limit:g} s; begin with session.update", code="config_timeout"
             ) from None
-        self._caller.sends(len(frame.encode()))
-        value = decode_frame(frame)
+        value = self._caller.opening(frame)
         if not isinstance(value, dict):
             raise InvalidRequest("an event is a JSON object", code="bad_event")
         return value
@@ -236,8 +235,8 @@ class _Call:
         )
         try:
             await self._peer.send(resumed.payload())
-        except Gone:
-            seat.leave()
+        except BaseException:
+            seat.leave()  # whatever ended this task, nobody sits there
             raise
         return session, seat
 

@@ -329,8 +329,11 @@ class Session:
     def _receive(self, command: wire.AnyCommand) -> None:
         """A command from the attached socket; whatever is wrong with it becomes an error event."""
         try:
-            for each in self._intake.commands(command, self._clock.now()):
-                self._enqueue(each)
+            commands = self._intake.commands(command, self._clock.now())
+            if len(commands) == 1:
+                self._enqueue(commands[0])
+            else:
+                self._enqueue_together(commands, command.event_id)
         except VigilError as refused:
             refusal = refused
             self._guarded(lambda: self._core.tell(refusal))
@@ -363,6 +366,19 @@ class Session:
         self._mailbox.append((command, interrupting))
         self._changed.set()
         return True
+
+    def _enqueue_together(self, commands: list[AnyCommand], event_id: str | None) -> None:
+        """Queue all that one event of a client asks for, or nothing of it. None of it interrupts."""
+        self._check_mailbox(1 - len(commands))
+        admitted: list[AnyCommand] = []
+        try:
+            admitted.extend(each for each in commands if self._core.admit(each))
+        except VigilError as error:
+            self._core.retract(admitted)
+            error.event_id = event_id
+            raise
+        self._mailbox.extend((each, False) for each in admitted)
+        self._changed.set()
 
     def _check_mailbox(self, reserve: int = 0) -> None:
         if len(self._mailbox) >= self._limits.mailbox + reserve:

@@ -7,7 +7,7 @@ of the former are carried out, except for ``commands.IMMEDIATE``, which act at o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator.session import backend as be
@@ -118,6 +118,12 @@ class SessionCore:
     def admit(self, command: cmd.AnyCommand) -> bool:
         """Charge a command before it is queued; see ``Admission.admit``."""
         return self._admission.admit(command)
+
+    def retract(self, commands: Iterable[cmd.AnyCommand]) -> None:
+        """Take back what was charged for admitted commands that will not be queued."""
+        for command in commands:
+            self._admission.dequeued(command)
+            self._refund(command)
 
     def interrupts(self, command: cmd.AnyCommand) -> bool:
         """True when the command, as things stand, ends work in flight that was asked for before it."""

@@ -30,6 +30,8 @@ MAX_METADATA_BYTES = 16 * 1024
 MAX_ITEM_CHARS = 64 * 1024
 """Words of one message, or of the user's open item."""
 MAX_PARTS = 256
+MAX_SPOKEN_PARTS = 64
+"""Parts of audio in one message: all of it waits at once."""
 MAX_SWALLOWED = 256
 """Operations remembered whose audio gave no sample yet."""
 ANSWER_PREFIX = assistant_item_id(RESPONSE_PREFIX)
@@ -273,9 +275,11 @@ class Intake:
                 speech.append(self._spoken(part, command.event_id))
             else:
                 raise InvalidRequest("a part is text, a picture or audio", code="bad_event", param=where)
-        if sum(len(part.text) for part in parts) > MAX_ITEM_CHARS or len(parts) > MAX_PARTS:
+        too_long = sum(len(part.text) for part in parts) > MAX_ITEM_CHARS
+        if too_long or len(parts) > MAX_PARTS or len(speech) > MAX_SPOKEN_PARTS:
             raise TooLarge(
-                f"a message has at most {MAX_ITEM_CHARS} characters in {MAX_PARTS} parts",
+                f"a message has at most {MAX_ITEM_CHARS} characters in {MAX_PARTS} parts, "
+                f"and {MAX_SPOKEN_PARTS} parts of audio",
                 param="item.content",
                 code="event_too_large",
             )

@@ -60,6 +60,7 @@ class Scripted:
         make: Callable[[Capabilities], ScriptedBackend] = ScriptedBackend,
         quotas: Quotas | None = None,
         origins: tuple[str, ...] = (),
+        failed_logins: int | None = None,
     ) -> None:
         self.backends: list[ScriptedBackend] = []
         self.logs: list[ListLog] = []
@@ -91,7 +92,7 @@ class Scripted:
             metrics=Metrics(),
             text_engine=Texts(),
             fetch_image=None,
-            access=make_access(tenants, quotas, origins),
+            access=make_access(tenants, quotas, origins, failed_logins),
             engine_state=lambda: EngineState(True, "ready", "answered lately"),
             memory_of=lambda _: MemoryView(),
             sessions=NoRecords(),
