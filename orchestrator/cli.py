@@ -25,14 +25,28 @@ class Commands(TyperGroup):
         return lazy() if lazy is not None else super().get_command(ctx, cmd_name)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print_version()
+        raise typer.Exit
+
+
 app = typer.Typer(
     cls=Commands,
     name="vigil",
-    help="Out-of-process orchestrator for real-time interaction models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def vigil(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Out-of-process orchestrator for real-time interaction models."""
 
 
 @app.command()

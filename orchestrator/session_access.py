@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -148,6 +149,8 @@ class FolderAccess:
             raise AccessError(
                 f"there are no sessions in {folder}; name another folder with --data", Exit.USAGE
             )
+        if database is None:
+            _check_usable(folder)
         self._folder = folder.resolve()
         self._database = database or f"sqlite:///{self._folder}/vigil.db"
         self._tenant = tenant
@@ -222,6 +225,17 @@ class FolderAccess:
             yield Directory(store, Bells())
         finally:
             await store.close()
+
+
+def _check_usable(folder: Path) -> None:
+    """SQLite writes beside its file even to read it; without that it would only try for long."""
+    for needed in (folder, folder / "vigil.db"):
+        if not os.access(needed, os.R_OK | os.W_OK):
+            raise AccessError(
+                f"can't read and write {needed}, as looking into a store needs; run this as the user of the "
+                "service, or ask the service: --server http://HOST:PORT",
+                Exit.USAGE,
+            )
 
 
 def _path(name: str) -> str:

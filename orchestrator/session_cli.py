@@ -7,7 +7,7 @@ themselves, which is possible beside a running service too; only deleting is lef
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -273,5 +273,15 @@ def _when(ms: int) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    shown: Callable[[Any], str] = lambda value: _pairs(value) if isinstance(value, dict) else str(value)  # noqa: E731
-    return "  ".join(f"{name}={shown(value)}" for name, value in values.items() if value not in (None, {}))
+    return "  ".join(
+        f"{name}={_said(value)}" for name, value in values.items() if value not in (None, {}, [])
+    )
+
+
+def _said(value: Any) -> str:
+    """A value as people write it."""
+    if isinstance(value, Mapping):
+        return _pairs(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(_said(each) for each in value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -38,8 +38,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     return seen
 
 
-def test_version() -> None:
-    result = vigil("version")
+@pytest.mark.parametrize("asked", ["version", "--version"])
+def test_version(asked: str) -> None:
+    result = vigil(asked)
     assert result.exit_code == 0
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", result.stdout)
 

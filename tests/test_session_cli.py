@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import socket
 import tarfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 from orchestrator.cli import app
 from orchestrator.folder_lock import FolderInUse, FolderLock
 from orchestrator.session_access import AccessError, FolderAccess
+from orchestrator.session_cli import _pairs
 from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine, Seen
 
@@ -164,3 +166,20 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "vigil.lock").mkdir()
     with pytest.raises(AccessError, match="can't write in"):
         FolderAccess(tmp_path, None, "local").delete("cam")
+
+
+def test_a_store_that_may_only_be_read_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vigil.db").touch()
+    may = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode, **more: not mode & os.W_OK and may(path, mode, **more)
+    )
+    with pytest.raises(AccessError, match="--server"):
+        FolderAccess(tmp_path, None, "local")
+
+
+def test_values_are_shown_as_people_write_them() -> None:
+    config = {"modalities": ["text", "audio"], "include": [], "voice": None, "auto_response": True}
+    assert _pairs(config) == "modalities=text, audio  auto_response=yes"
