@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -140,8 +140,8 @@ class Chat:
         return Answer(session.alias, body, outcome.text)
 
     async def open(self, tenant: str, alias: str, choice: PersonaChoice) -> Session:
-        """The alias's session, or a new one that begins with this persona."""
-        config = choice.applied_to(self._context.defaults)
+        """The alias's session, or a new one that begins with this persona. Over HTTP nothing is spoken."""
+        config = choice.applied_to(replace(self._context.defaults, modalities=("text",)))
         return await self._context.registry.resolve(tenant, alias, config)
 
     def existing(self, tenant: str, alias: str) -> Session:

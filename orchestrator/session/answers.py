@@ -251,7 +251,7 @@ class Answers:
     def hear(self, ledger: Playback) -> bool:
         """The ledger of an ended response moved: fill its slot; True when history changed."""
         changed = self._history.hear(ledger.item_id, ledger.heard(), complete=ledger.heard_whole)
-        if changed and ledger.settled:
+        if ledger.told is not None and ledger.settled:
             self.tell_heard(ledger)
         return changed
 
@@ -272,8 +272,10 @@ class Answers:
 
     def tell_heard(self, ledger: Playback) -> None:
         """Tell the backend what was heard so far; told again whenever that is settled anew."""
-        fact = Heard(ledger.response_id, ledger.heard(), ledger.heard_whole)
-        self._shared.do(BackendTell(fact, ledger.fence))
+        fact = Heard(ledger.response_id, ledger.heard(), ledger.heard_whole, ledger.settled)
+        if fact != ledger.told:
+            ledger.told = fact
+            self._shared.do(BackendTell(fact, ledger.fence))
 
     def _stop(self, ledger: Playback) -> None:
         ledger.stopped = True

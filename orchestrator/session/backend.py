@@ -163,11 +163,15 @@ class QueryCleared:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What of a response reached the user. ``complete``: the whole of it was heard or read."""
+    """What of a response reached the user. ``complete``: the whole of it was heard or read.
+
+    ``settled``: no more of it will be heard, but for a truncation; otherwise it is still being played.
+    """
 
     response_id: str
     text: str
     complete: bool
+    settled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +179,14 @@ class ResponseOptions:
     """Settings of the one response that the next ``commit`` of the same fence asks for; then forgotten.
 
     Told only to backends with ``Capabilities.response_options``.
+
+    :param modalities: what it is answered with, where that is not as the session is set
     """
 
     instructions: str | None = None
     temperature: float | None = None
     max_output_tokens: int | None = None
+    modalities: tuple[str, ...] | None = None
 
 
 ConversationFact = QueryAsked | QueryCleared | Heard | ResponseOptions

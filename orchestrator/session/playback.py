@@ -11,6 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 
+from orchestrator.session.backend import Heard
 from orchestrator.session.fence import Fence
 from orchestrator.session.items import assistant_item_id
 from orchestrator.wire.errors import InvalidRequest, NotFound
@@ -85,6 +86,8 @@ class Playback:
         """When the last of it was generated, in monotonic seconds."""
         self.stopped = False
         """Nothing more of it will be played."""
+        self.told: Heard | None = None
+        """What the backend was told last of how much of it was heard."""
         self._aligned = aligned
         self._marks: list[tuple[int, int]] = []
         self._cap_ms: int | None = None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.session.answers import Answers
-from orchestrator.session.backend import QueryAsked
+from orchestrator.session.backend import QueryAsked, ResponseOptions
 from orchestrator.session.commands import AnyCommand, AppendInput, CommitInput, CreateResponse
 from orchestrator.session.effects import (
     BackendAppend,
@@ -376,9 +376,17 @@ class Turns:
         self._pictures.clear()
         create = command if isinstance(command, CreateResponse) else CreateResponse()
         self._answers.request(fence, create)
-        if create.options is not None:
-            self._shared.do(BackendTell(create.options, fence))
+        if (options := self._options(create)) is not None:
+            self._shared.do(BackendTell(options, fence))
         self._shared.do(BackendCommit(fence, True, command=command))
+
+    def _options(self, create: CreateResponse) -> ResponseOptions | None:
+        """What the backend has to know of this one response."""
+        shared, options = self._shared, create.options
+        modalities = shared.offered(create.modalities)
+        if modalities == shared.modalities or not shared.capabilities.response_options:
+            return options
+        return replace(options or ResponseOptions(), modalities=modalities)
 
     def _abort(self, submission: Submission, error: VigilError) -> None:
         """A unit was refused: the rest waits for another try, nothing was announced."""

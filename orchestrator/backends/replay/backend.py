@@ -250,8 +250,10 @@ class ReplayBackend:
                 case QueryCleared():
                     self._loop.fence = max(self._loop.fence, fence)
                     self._conversation.cleared(fact)
-                case Heard():
+                case Heard(settled=True):
                     self._conversation.heard(fact, fence)
+                case Heard():
+                    pass  # it is still being played: how much of it was heard is told when that is over
                 case ResponseOptions():
                     self._loop.options(fact, fence)
 

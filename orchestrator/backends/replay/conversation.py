@@ -58,7 +58,7 @@ class Conversation:
 
     def heard(self, heard: Heard, fence: Fence) -> None:
         """The session names responses by its own ids; memory names them by their tick."""
-        tick = self._runner.heard(fence)
+        tick = self._runner.heard(heard.response_id, fence)
         if tick is None:
             return
         self._journal.write(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -132,6 +132,7 @@ class TickRunner:
         self._idle = asyncio.Event()
         self._idle.set()
         self._spoken: deque[tuple[Fence, int]] = deque(maxlen=_UNHEARD)
+        self._reported: OrderedDict[str, int] = OrderedDict()
         self.flight: Flight | None = None
 
     async def run(
@@ -187,8 +188,10 @@ class TickRunner:
         """Wait until no tick is in flight."""
         await self._idle.wait()
 
-    def heard(self, fence: Fence) -> int | None:
-        """The tick whose response the session reports on, oldest first; each is reported once."""
+    def heard(self, response_id: str, fence: Fence) -> int | None:
+        """The tick whose response the session reports on: one it reported on before, or the oldest other."""
+        if response_id in self._reported:
+            return self._reported[response_id]
         fences = [spoken for spoken, _ in self._spoken]
         if fence not in fences:  # asked for while a decision was in flight, which then answered it
             fence = next((f for f in fences if f.epoch == fence.epoch), fence)
@@ -196,7 +199,10 @@ class TickRunner:
             return None
         for _ in range(fences.index(fence)):
             self._spoken.popleft()
-        return self._spoken.popleft()[1]
+        tick = self._reported[response_id] = self._spoken.popleft()[1]
+        while len(self._reported) > _UNHEARD:
+            self._reported.popitem(last=False)
+        return tick
 
     # --- asking the engine --------------------------------------------------------------------------------
 
