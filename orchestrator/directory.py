@@ -31,10 +31,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What only a live session knows. ``health``: see ``ReplayBackend.health``."""
+    """What only a live session knows.
+
+    :param memory: of a session that is shown its memory anew at each decision
+    :param health: see ``Built``
+    """
 
     session: Session
-    memory: Memory
+    memory: Memory | None
     tally: Tally
     health: Mapping[str, Any]
 
@@ -182,6 +186,11 @@ class Directory:
             info = await self._find(tenant, name)
             live = self._live(info.id)
             memory = live.memory if live else await self._folded(info)
+            if memory is None:
+                raise NotFound(
+                    "the engine of this session keeps its context itself; its log of facts has what was said",
+                    code="no_memory",
+                )
         return {
             "session_id": info.id,
             "alias": info.alias,

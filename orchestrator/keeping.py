@@ -98,12 +98,55 @@ class Kept:
         return record
 
 
+class Lasting(Protocol):
+    """What a session is made with, and must be read with when it goes on: a prompt pack, say.
+
+    :param renderer: which code reads its log
+    :param source: kept with the session, under ``digest``; ``None``: nothing has to be
+    """
+
+    @property
+    def family(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def source(self) -> str | None: ...
+    @property
+    def renderer(self) -> str: ...
+
+    def goes_on_from(self, old: Pack | None) -> bool:
+        """A log that names this pack can be gone on with; ``None``: the pack is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackLasting:
+    """A session whose prompts are rebuilt from a pack."""
+
+    pack: Pack
+    renderer: str = RENDERER
+
+    @property
+    def family(self) -> str:
+        return self.pack.family
+
+    @property
+    def digest(self) -> str:
+        return self.pack.digest
+
+    @property
+    def source(self) -> str | None:
+        return self.pack.source
+
+    def goes_on_from(self, old: Pack | None) -> bool:
+        return old is not None and old.reads_like(self.pack)
+
+
 class Keeper(Protocol):
     @property
     def store(self) -> Store | None:
         """Where sessions can be looked up, also when they are over."""
 
-    async def keep(self, spec: SessionSpec, pack: Pack) -> Kept: ...
+    async def keep(self, spec: SessionSpec, lasting: Lasting) -> Kept: ...
 
     async def salt(self, tenant: str) -> str:
         """The engine's ``cache_salt`` for a tenant's requests without a session."""
@@ -124,7 +167,7 @@ class TransientKeeper:
         self._frames = TransientFrames(max_frame_bytes)
         self._key = secrets.token_bytes(32)
 
-    async def keep(self, spec: SessionSpec, pack: Pack) -> Kept:
+    async def keep(self, spec: SessionSpec, lasting: Lasting) -> Kept:
         log = TransientLog(self._clock.wall_ms)
         return Kept(spec.session_id, log, self._frames, self._key, self._key.hex(), (), _nothing, _nothing)
 
@@ -142,7 +185,7 @@ class DurableKeeper:
     """The store in the data folder.
 
     A session that a crash or a shutdown cut off goes on under its alias, if the model is the same and reads
-    what was written before as it was meant (see ``Pack.reads_like``); one that was reset, expired or closed
+    what was written before as it was meant (see ``Lasting``); one that was reset, expired or closed
     does not: its alias gets a fresh one.
     """
 
@@ -169,21 +212,22 @@ class DurableKeeper:
             raise
         return cls(store, clock, lock)
 
-    async def keep(self, spec: SessionSpec, pack: Pack) -> Kept:
+    async def keep(self, spec: SessionSpec, lasting: Lasting) -> Kept:
         keys = await self.store.keys(spec.tenant)
-        session, past, packs = await self._cut_off(spec, pack)
+        session, past, packs = await self._cut_off(spec, lasting)
         if session is None:
             session = await self.store.create(
                 spec.session_id,
                 tenant=spec.tenant,
                 model=spec.config.model,
-                pack_digest=pack.digest,
-                renderer=RENDERER,
+                pack_digest=lasting.digest,
+                renderer=lasting.renderer,
                 alias=spec.alias,
             )
         kept = session
         self._ours[kept.id] = kept
-        await kept.keep_pack(pack.digest, pack.source)
+        if lasting.source is not None:
+            await kept.keep_pack(lasting.digest, lasting.source)
 
         async def ended(reason: str) -> None:
             if reason != RESUMABLE:
@@ -213,7 +257,7 @@ class DurableKeeper:
         self._lock.release()
 
     async def _cut_off(
-        self, spec: SessionSpec, pack: Pack
+        self, spec: SessionSpec, lasting: Lasting
     ) -> tuple[DurableSession | None, Sequence[Entry], Sequence[Pack]]:
         """The session that this alias had when an earlier process ended, if it can go on: with its log and
         the packs that it names."""
@@ -224,13 +268,13 @@ class DurableKeeper:
         if mine is not None and mine.log.error is not None:
             raise StoreError(f"session {info.id} is being let go; it goes on in a moment")
         session = await self.store.session(info.id)
-        known = (info.model, info.renderer) == (spec.config.model, RENDERER)
+        known = (info.model, info.renderer) == (spec.config.model, lasting.renderer)
         if known and info.last_seq > 0 and info.id not in self._ours:
             packs = await kept_packs(self.store, info.id)
             past = await session.log.read()
-            if all(old is not None and old.reads_like(pack) for old in named_packs(past, packs)):
+            if all(map(lasting.goes_on_from, named_packs(past, packs))):
                 return session, past, tuple(packs.values())
-            _log.warning("session %s can't go on with the prompt pack %s", info.id, pack.family)
+            _log.warning("session %s can't go on with the prompt pack %s", info.id, lasting.family)
         await session.close()
         if info.id not in self._ours:
             await session.release()

@@ -37,13 +37,14 @@ class Observed:
         self._closed = False
         self.frames = frames
         """Frames taken so far."""
-        self._newest_ms = 0
+        self.newest_ms = 0
+        """Capture time of the newest of them."""
         self._decided_ms = 0
 
     @property
     def lag_s(self) -> float:
         """How far decisions are behind the newest frame, on the media clock."""
-        return max(0, self._newest_ms - self._decided_ms) / 1000
+        return max(0, self.newest_ms - self._decided_ms) / 1000
 
     def capabilities(self) -> Capabilities:
         return self._backend.capabilities()
@@ -54,7 +55,7 @@ class Observed:
     async def append(self, unit: InputUnit, fence: Fence, operation_id: str) -> None:
         await self._backend.append(unit, fence, operation_id)
         self.frames += len(unit.frames)
-        self._newest_ms = max(self._newest_ms, *(frame.media_time_ms for frame in unit.frames), 0)
+        self.newest_ms = max(self.newest_ms, *(frame.media_time_ms for frame in unit.frames), 0)
 
     async def tell(self, fact: ConversationFact, fence: Fence) -> None:
         await self._backend.tell(fact, fence)

@@ -90,7 +90,8 @@ async def _run(settings: Settings, engine: Engine, listener: socket.socket) -> E
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     # Said when it is so: whoever reads the line may connect.
-    said = f"serving {engine.facts.model} ({engine.pack.family}) on http://{shown}:{port}"
+    offer = core.track.offer
+    said = f"serving {offer.model} ({offer.family}) on http://{shown}:{port}"
     server = _Server(config, core.drain, lambda: _tell(said), core.records.stop_readers)
     await server.serve(sockets=[listener])
     return Exit.OK if server.started else Exit.FAILED

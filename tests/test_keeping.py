@@ -9,7 +9,7 @@ import pytest
 
 from memory.facts import MemoryOpened, QueryClearedFact, fact_data
 from memory.render import RENDERER
-from orchestrator.keeping import DurableKeeper, Kept, TransientKeeper
+from orchestrator.keeping import DurableKeeper, Kept, PackLasting, TransientKeeper
 from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import SessionConfig
@@ -31,7 +31,7 @@ def spec(alias: str = "cam", tenant: str = "home", model: str = "m") -> SessionS
 
 async def begun(keeper: DurableKeeper, wanted: SessionSpec, pack: Pack = PACK) -> Kept:
     """A session with one fact, durable."""
-    kept = await keeper.keep(wanted, pack)
+    kept = await keeper.keep(wanted, PackLasting(pack))
     kept.log.append(FACT.kind, fact_data(FACT))
     await kept.log.flush()
     return kept
@@ -40,7 +40,7 @@ async def begun(keeper: DurableKeeper, wanted: SessionSpec, pack: Pack = PACK) -
 async def test_a_session_that_a_crash_cut_off_goes_on(tmp_path: Path) -> None:
     await begun(await DurableKeeper.open(tmp_path, CLOCK), spec())
     after = await DurableKeeper.open(tmp_path, CLOCK)
-    kept = await after.keep(spec(), PACK)
+    kept = await after.keep(spec(), PackLasting(PACK))
     assert list(kept.history) == [FACT]
     await after.aclose()
 
@@ -52,7 +52,7 @@ async def test_a_session_that_a_shutdown_ended_goes_on(tmp_path: Path) -> None:
     await kept.released()
     await before.aclose()
     after = await DurableKeeper.open(tmp_path, CLOCK)
-    assert list((await after.keep(spec(), PACK)).history) == [FACT]
+    assert list((await after.keep(spec(), PackLasting(PACK))).history) == [FACT]
     await after.aclose()
 
 
@@ -62,7 +62,7 @@ async def test_a_session_that_ended_does_not(tmp_path: Path, reason: str) -> Non
     kept = await begun(keeper, spec())
     await kept.ended(reason)
     await kept.released()
-    assert list((await keeper.keep(spec(), PACK)).history) == []
+    assert list((await keeper.keep(spec(), PackLasting(PACK))).history) == []
     await keeper.aclose()
 
 
@@ -70,7 +70,7 @@ async def test_a_session_that_is_still_leaving_is_never_taken_up(tmp_path: Path)
     """A reset frees the alias before the old session is gone; the new one must not find its memory."""
     keeper = await DurableKeeper.open(tmp_path, CLOCK)
     old = await begun(keeper, spec())
-    fresh = await keeper.keep(spec(), PACK)
+    fresh = await keeper.keep(spec(), PackLasting(PACK))
     assert list(fresh.history) == []
     old.log.append(FACT.kind, fact_data(FACT))
     await old.ended("reset")
@@ -84,14 +84,14 @@ async def test_a_session_that_is_still_leaving_is_never_taken_up(tmp_path: Path)
 async def test_another_model_tenant_or_alias_begins_anew(tmp_path: Path, other: dict[str, str]) -> None:
     await begun(await DurableKeeper.open(tmp_path, CLOCK), spec())
     after = await DurableKeeper.open(tmp_path, CLOCK)
-    kept = await after.keep(spec(**other), PACK)
+    kept = await after.keep(spec(**other), PackLasting(PACK))
     assert list(kept.history) == []
     await after.aclose()
 
 
 async def opened_and_kept(tmp_path: Path) -> DurableKeeper:
     """A session of ``PACK`` that a crash cut off, and the keeper of the process after it."""
-    kept = await (await DurableKeeper.open(tmp_path, CLOCK)).keep(spec(), PACK)
+    kept = await (await DurableKeeper.open(tmp_path, CLOCK)).keep(spec(), PackLasting(PACK))
     kept.log.append(OPENED.kind, fact_data(OPENED))
     await kept.log.flush()
     return await DurableKeeper.open(tmp_path, CLOCK)
@@ -100,7 +100,7 @@ async def opened_and_kept(tmp_path: Path) -> DurableKeeper:
 async def test_an_edited_pack_comes_with_the_old_one(tmp_path: Path) -> None:
     """The old one is as it was, so that the live window can finish on it."""
     after = await opened_and_kept(tmp_path)
-    kept = await after.keep(spec(), reworded(PACK))
+    kept = await after.keep(spec(), PackLasting(reworded(PACK)))
     assert list(kept.history) == [OPENED]
     assert kept.packs == (PACK,)
     assert set(await after.store.packs(kept.session_id)) == {PACK.digest, reworded(PACK).digest}
@@ -115,12 +115,12 @@ async def test_a_pack_with_other_tags_begins_anew(tmp_path: Path) -> None:
 
 
 async def test_a_session_whose_pack_cannot_be_read_begins_anew(tmp_path: Path) -> None:
-    kept = await (await DurableKeeper.open(tmp_path, CLOCK)).keep(spec(), PACK)
+    kept = await (await DurableKeeper.open(tmp_path, CLOCK)).keep(spec(), PackLasting(PACK))
     gone = OPENED.model_copy(update={"pack_digest": "gone"})
     kept.log.append(gone.kind, fact_data(gone))
     await kept.log.flush()
     after = await DurableKeeper.open(tmp_path, CLOCK)
-    assert list((await after.keep(spec(), PACK)).history) == []
+    assert list((await after.keep(spec(), PackLasting(PACK))).history) == []
     await after.aclose()
 
 
@@ -136,7 +136,7 @@ async def test_keys_belong_to_the_tenant_and_stay(tmp_path: Path) -> None:
 
 async def test_a_transient_keeper_keeps_nothing() -> None:
     keeper = TransientKeeper(CLOCK)
-    kept = await keeper.keep(spec(), PACK)
+    kept = await keeper.keep(spec(), PackLasting(PACK))
     kept.log.append(FACT.kind, fact_data(FACT))
     await kept.ended("shutdown")
     await kept.released()

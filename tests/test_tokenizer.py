@@ -54,4 +54,4 @@ async def test_a_session_begins_with_that_scale(tmp_path: Path) -> None:
         session = served.core.registry.owned("local", "cam")
         assert session is not None
         # The engine's own counts have begun to correct it.
-        assert served.core._parts[session.id].backend.memory.parts.meter.text_scale > 1.5
+        assert served.memory(session.id).parts.meter.text_scale > 1.5

@@ -28,6 +28,7 @@ from evals.bench.slow_summaries import HandoverFigures, SlowSummaries, handover_
 from evals.replay.core import engine_of, open_local, settings_of
 from evals.replay.options import ReplayError, ReplayOptions
 from orchestrator.engine_setup import Engine
+from orchestrator.replay_track import ReplayTrack
 from orchestrator.session.commands import AppendInput, AskQuery
 from orchestrator.session.units import FrameInput, InputUnit
 from orchestrator.settings import Settings
@@ -43,7 +44,8 @@ async def measure(
 ) -> list[dict[str, Any]]:
     """The rows of the run; a tick begins ``period_s`` after the one before, or as soon as that is done."""
     core = await open_local(settings, replace(engine, pack=replace(engine.pack, chunk_frames=CHUNK)))
-    core.chat = SlowSummaries(core.chat)  # type: ignore[assignment]
+    assert isinstance(core.track, ReplayTrack)
+    core.track.chat = SlowSummaries(core.track.chat)  # type: ignore[assignment]
     rows: list[dict[str, Any]] = []
     try:
         session = await core.open_session(core.defaults)
@@ -52,7 +54,7 @@ async def measure(
         for n, picture in enumerate(squares(SIDE, TICKS, time.time_ns()), start=1):
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             due = max(due, time.monotonic() - period_s) + period_s
-            unit = InputUnit(frames=(FrameInput(picture, n * core.period_ms),), lossless=True)
+            unit = InputUnit(frames=(FrameInput(picture, n * core.track.offer.period_ms),), lossless=True)
             outcome = await session.operation(AppendInput(operation_id=f"frame-{n}", unit=unit), TICK_S)
             rows.append(dict(outcome.record))
             if n % 100 == 0:

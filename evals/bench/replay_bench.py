@@ -33,6 +33,7 @@ from evals.replay.options import ReplayError, ReplayOptions
 from evals.stats import percentile
 from orchestrator.app import Core
 from orchestrator.engine_setup import Engine
+from orchestrator.replay_track import ReplayTrack
 from orchestrator.session.commands import AppendInput, AskQuery
 from orchestrator.session.units import FrameInput, InputUnit
 from orchestrator.settings import Settings
@@ -139,8 +140,9 @@ async def measure(settings: Settings, engine: Engine, tell: Callable[[str], None
     # Room for the whole run in one chunk, whatever a session's first chunk is lengthened or shortened by.
     pack = replace(engine.pack, chunk_frames=2 * design.points[-1])
     core = await open_local(settings, replace(engine, pack=pack))
-    tap = Tap(core.chat, pack.decide.max_tokens)
-    core.chat = tap  # type: ignore[assignment]
+    assert isinstance(core.track, ReplayTrack)
+    tap = Tap(core.track.chat, pack.decide.max_tokens)
+    core.track.chat = tap  # type: ignore[assignment]
     pictures = squares(design.side, design.warm_ticks + design.sessions * design.points[-1], time.time_ns())
     samples: Samples = {point: {arm: [] for arm in ARMS} for point in design.points}
     resend = Rival(engine.url, engine.facts.model, "resend", "bench-resend")
@@ -172,7 +174,7 @@ async def _session(
     session = await core.open_session(core.defaults)
     await session.submit(AskQuery(text=QUERY, operation_id="query"))
     for n, picture in enumerate(pictures, start=1):
-        unit = InputUnit(frames=(FrameInput(picture, n * core.period_ms),), lossless=True)
+        unit = InputUnit(frames=(FrameInput(picture, n * core.track.offer.period_ms),), lossless=True)
         began = time.perf_counter()
         outcome = await session.operation(AppendInput(operation_id=f"frame-{n}", unit=unit), TICK_S)
         took = (time.perf_counter() - began) * 1000

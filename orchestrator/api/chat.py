@@ -27,7 +27,7 @@ from orchestrator.runtime.vocabulary import (
     OperationCommand,
     Outcome,
 )
-from orchestrator.wire.errors import Conflict, NotFound, ResourceExhausted
+from orchestrator.wire.errors import Conflict, NotFound, ResourceExhausted, Unsupported
 
 _REPEATED = Outcome("", {"reason": "repeated_query"}, action=Action.SILENCE)
 """Answers a request whose text only repeats the standing query and that brings no frame."""
@@ -100,6 +100,7 @@ class Chat:
         """
         context = self._context
         began = context.clock.now()
+        self.check_over_http()
         choice = choose_persona(request.persona_key, context.personas, context.languages)
         images = [
             await image_bytes(frame.url, context.limits.frame_bytes, context.fetch_image, "messages")
@@ -139,8 +140,17 @@ class Chat:
         body = completion(head, session.alias, session.id, outcome, memory, timing)
         return Answer(session.alias, body, outcome.text)
 
+    def check_over_http(self) -> None:
+        """Refuse what a session of this model can't be asked by a single request."""
+        if not self._context.over_http:
+            raise Unsupported(
+                f"sessions with {self._context.model} are live streams; open one over /v1/realtime",
+                code="realtime_only",
+            )
+
     async def open(self, tenant: str, alias: str, choice: PersonaChoice) -> Session:
         """The alias's session, or a new one that begins with this persona. Over HTTP nothing is spoken."""
+        self.check_over_http()
         config = choice.applied_to(replace(self._context.defaults, modalities=("text",)))
         return await self._context.registry.resolve(tenant, alias, config)
 
@@ -161,6 +171,7 @@ class Chat:
 
     async def ask(self, session: Session, text: str, *, new: bool) -> None:
         """Set or replace the standing query; the answer comes with a frame's request or as an event."""
+        self.check_over_http()
         check_unattached(session)
         command = AskQuery(text, self._context.ids("query"), repeat_ok=new)
         await session.perform(command, self._context.limits.request_s)

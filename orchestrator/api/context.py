@@ -149,6 +149,7 @@ class ApiContext:
     :param period_ms: the model's tick period
     :param defaults: configuration of a session that asks for nothing else
     :param capabilities: what sessions offer
+    :param over_http: sessions can be driven by single requests; otherwise over sockets alone
     :param personas: known persona names; ``languages``: known languages
     :param access: who is let in
     :param memory_of: the memory of a session by its id
@@ -164,6 +165,7 @@ class ApiContext:
     capabilities: Capabilities
     personas: frozenset[str]
     languages: frozenset[str]
+    over_http: bool
     limits: ApiLimits
     realtime: RealtimeLimits
     registry: Registry
@@ -173,7 +175,7 @@ class ApiContext:
     bodies: BodyBudget
     idempotency: Idempotency
     metrics: Metrics
-    text_engine: TextEngine
+    text_engine: TextEngine | None
     fetch_image: FetchImage | None
     access: Access
     engine_state: Callable[[], EngineState]

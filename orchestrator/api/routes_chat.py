@@ -19,7 +19,7 @@ from orchestrator.api.context import ApiContext, caller_of, context_of
 from orchestrator.api.idempotency import input_of
 from orchestrator.api.schemas import ANSWER, CHAT, ERRORS
 from orchestrator.api.text_request import text_request
-from orchestrator.wire.errors import EngineFault
+from orchestrator.wire.errors import EngineFault, Unsupported
 
 router = APIRouter()
 
@@ -94,11 +94,16 @@ async def _decided(
 
 
 async def _plain(context: ApiContext, tenant: str, wanted: ChatRequest) -> Response:
+    texts = context.text_engine
+    if texts is None:
+        raise Unsupported(
+            f"{context.model} takes no plain requests; open a session over /v1/realtime", code="realtime_only"
+        )
     body = text_request(wanted.body, context.model, context.limits.frame_bytes)
     if not wanted.stream:
-        reply: Mapping[str, Any] = await context.text_engine.complete(body, tenant)
+        reply: Mapping[str, Any] = await texts.complete(body, tenant)
         return JSONResponse(reply)
-    events = context.text_engine.stream(body, tenant)
+    events = texts.stream(body, tenant)
     # The engine's refusal comes before its first event, so it can still be an error of this request.
     first = await anext(events, None)
     if first is None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 
+from bridges.speech import Speaker
+from memory.fold import Memory
 from orchestrator.app import Core, make_app, open_core
 from orchestrator.engine_setup import prepare_engine
 from orchestrator.server import Server, server_config
@@ -30,7 +32,13 @@ class Served:
     """
 
     def __init__(
-        self, engine: FakeEngine, data: Path, *, edit: Callable[[Pack], Pack] | None = None, **settings: Any
+        self,
+        engine: FakeEngine,
+        data: Path,
+        *,
+        edit: Callable[[Pack], Pack] | None = None,
+        speaker: Speaker | None = None,
+        **settings: Any,
     ) -> None:
         defaults: dict[str, Any] = {
             "engine": engine.url,
@@ -40,6 +48,8 @@ class Served:
         }
         self.settings = Settings(**{**defaults, **settings})
         self.edit = edit
+        self.speaker = speaker
+        self.pack: Pack
         self.told: list[str] = []
         self.core: Core
         self.client: httpx.AsyncClient
@@ -48,7 +58,8 @@ class Served:
         engine = await asyncio.to_thread(prepare_engine, self.settings, self.told.append)
         if self.edit is not None:
             engine = replace(engine, pack=self.edit(engine.pack))
-        self.core = await open_core(self.settings, engine, durable=True)
+        self.pack = engine.pack
+        self.core = await open_core(self.settings, engine, durable=True, speaker=self.speaker)
         listener = socket.socket(proto=socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
         config = server_config(make_app(self.core), drain_s=self.settings.timeouts.drain_s)
@@ -67,6 +78,12 @@ class Served:
         await self.client.aclose()
         self._server.should_exit = True
         await self._task
+
+    def memory(self, session_id: str) -> Memory:
+        """Of a session that lives."""
+        memory = self.core._parts[session_id].built.memory()
+        assert memory is not None
+        return memory
 
     async def see(self, number: int, text: str | None = None, **more: Any) -> httpx.Response:
         """Show frame ``number``, taken at that second, to session ``cam``."""

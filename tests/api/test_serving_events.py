@@ -156,7 +156,7 @@ async def test_nothing_but_what_is_public(tmp_path: Path) -> None:
         shown = orjson.dumps(events).decode()
         assert "hello" in shown
         assert "secret thoughts" not in shown
-        persona = served.core.engine.pack.persona("default", "en")
+        persona = served.pack.persona("default", "en")
         assert persona[:60] not in shown
         assert "said" not in {key for event in events for key in event["data"]}
 

@@ -28,10 +28,10 @@ from evals.replay.options import Pace, Query, ReplayOptions
 from evals.replay.run import Ending, replay
 from memory.facts import AnyFact, FrameSeen, TickAnswered, TickBegun, parse_fact
 from memory.store.base import Entry
-from orchestrator.keeping import Keeper, Kept
+from orchestrator.keeping import Keeper, Kept, Lasting
+from orchestrator.replay_track import ReplayTrack
 from orchestrator.runtime.clock import SystemClock
 from orchestrator.runtime.registry import SessionSpec
-from prompts.pack import Pack
 from tests.engine_launch.real_engine import RealEngine
 
 SIDE = 448
@@ -170,8 +170,10 @@ class _Drive(InProcessDrive):
     async def prepare(self) -> Sampling:
         sampling = await super().prepare()
         assert self._core is not None
-        chat: ChatEngine = _Asking(self._core.chat, self.watched)
-        self._core.chat = self.through(chat) if self.through else chat  # type: ignore[assignment]
+        track = self._core.track
+        assert isinstance(track, ReplayTrack)
+        chat: ChatEngine = _Asking(track.chat, self.watched)
+        track.chat = self.through(chat) if self.through else chat  # type: ignore[assignment]
         self._core.keeper = _Keeping(self._core.keeper, self.watched)
         return sampling
 
@@ -221,8 +223,8 @@ class _Keeping:
     def __init__(self, keeper: Keeper, watched: Watched) -> None:
         self._keeper, self._watched = keeper, watched
 
-    async def keep(self, spec: SessionSpec, pack: Pack) -> Kept:
-        kept = await self._keeper.keep(spec, pack)
+    async def keep(self, spec: SessionSpec, lasting: Lasting) -> Kept:
+        kept = await self._keeper.keep(spec, lasting)
         kept.log.subscribe(self._note)  # type: ignore[attr-defined]
         return kept
 

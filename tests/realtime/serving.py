@@ -81,6 +81,7 @@ class Scripted:
             capabilities=capabilities,
             personas=frozenset({"default"}),
             languages=frozenset({"en"}),
+            over_http=True,
             limits=LIMITS,
             realtime=realtime or RealtimeLimits(),
             registry=self.registry,

@@ -279,7 +279,7 @@ async def test_an_update_says_when_the_model_is_told(tmp_path: Path) -> None:
     async with watching(tmp_path) as (engine, served, t):
         for n in range(4):
             last = await see(t, n)
-        (parts,) = served.core._parts.values()
+        memory = served.memory(t.session_id)
         await t.send("session.update", session={"persona": "silent", "max_pixels": 65_536})
         updated = await t.until("session.updated", lambda event: "planned_tick" in event)
         assert updated["planned_tick"] == last["tick"] + 3
@@ -288,9 +288,7 @@ async def test_an_update_says_when_the_model_is_told(tmp_path: Path) -> None:
             await see(t, n)
             n += 1
             # The next window is warmed while no decision waits: this camera gives it the time.
-            await eventually(
-                lambda: not any(isinstance(w, WantPrewarm) for w in parts.backend.memory.wants())
-            )
+            await eventually(lambda: not any(isinstance(w, WantPrewarm) for w in memory.wants()))
         assert decisions(engine)[-1].tick < updated["planned_tick"] + 3
         before = len(t.of("session.updated"))
         await t.send("session.update", session={"max_pixels": 7})

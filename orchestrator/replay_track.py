@@ -1,0 +1,245 @@
+"""The replay kind of model: one engine that answers single requests, and a prompt rebuilt at each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from bridges.engine import Deadlines
+from bridges.frames import FrameGate
+from bridges.speech import Speaker
+from bridges.text_engine import TextEngine
+from orchestrator.api.context import EngineState
+from orchestrator.api.metrics import ENGINE_STATES
+from orchestrator.backends.replay.backend import ReplayBackend, replay_capabilities
+from orchestrator.backends.replay.decide import ThresholdRefused, threshold_bias
+from orchestrator.backends.replay.options import ReplayOptions
+from orchestrator.backends.spoken import SpokenBackend, spoken_capabilities
+from orchestrator.engine_fit import (
+    BACKGROUND,
+    LIVE_TICKS,
+    chat_engine,
+    decide_options,
+    engine_limits,
+    frame_bounds,
+    window_limits,
+)
+from orchestrator.engine_setup import Engine
+from orchestrator.engine_watch import EngineWatch
+from orchestrator.exits import Exit, SetupError
+from orchestrator.keeping import Kept, PackLasting
+from orchestrator.runtime.actor import RuntimeLimits
+from orchestrator.runtime.permits import Permits
+from orchestrator.runtime.registry import SessionSpec
+from orchestrator.session.backend import Clock, Ids, SessionBackend, SessionConfig
+from orchestrator.settings import Settings
+from orchestrator.solver_setup import solver_chain
+from orchestrator.summarizer_setup import summarizer_of
+from orchestrator.text_access import TextAccess
+from orchestrator.tokenizer import learned_scale
+from orchestrator.track import Built, Gauges, Offer
+
+
+class ReplayTrack:
+    """See ``Track``.
+
+    :param chat: the engine, as every session asks it
+    :param salt_of: the engine's ``cache_salt`` for a tenant's plain requests
+    :param text_scale: of new sessions' estimates, see ``orchestrator.tokenizer``
+    :param speaker: gives sessions a voice
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        salt_of: Callable[[str], Awaitable[str]],
+        *,
+        text_scale: float = 1.0,
+        speaker: Speaker | None = None,
+    ) -> None:
+        self.engine = engine
+        self.chat = chat_engine(settings, engine)
+        self.permits = Permits(LIVE_TICKS, BACKGROUND)
+        self.runtime = RuntimeLimits()
+        self.lasting = PackLasting(engine.pack)
+        self.offer = _offer(settings, engine, speaker)
+        self._settings = settings
+        self._clock = clock
+        self._ids = ids
+        self._speaker = speaker
+        self._text_scale = text_scale
+        self._solvers = solver_chain(settings)
+        self._summarizer = summarizer_of(settings)
+        # Frames in flight when the engine died are tried one at a time, over all sessions.
+        self._suspect_lane = asyncio.Lock()
+        self._gate = FrameGate(self.offer.frames)
+        self._watch = EngineWatch(
+            self.chat, clock, period_s=settings.timeouts.watch_s, ping_s=settings.timeouts.ping_s
+        )
+        secret, longest = settings.engine_api_key, settings.timeouts.request_s
+        self._texts = TextEngine(
+            engine.url,
+            api_key=secret.get_secret_value() if secret else None,
+            deadlines=Deadlines(longest, 2 * longest),
+        )
+        self.texts = TextAccess(self._texts, salt_of)
+        self._decide = decide_options(settings)
+        self._limits = window_limits(engine.pack, engine.facts)
+
+    async def build(self, spec: SessionSpec, kept: Kept) -> Built:
+        pack, facts, settings = self.engine.pack, self.engine.facts, self._settings
+        backend = ReplayBackend(
+            kept.session_id,
+            pack,
+            self.chat,
+            kept.frames,
+            kept.log,
+            self.permits,
+            self._clock,
+            self._ids,
+            self._gate.check,
+            ReplayOptions(
+                tenant_key=kept.frame_key,
+                engine=engine_limits(pack, facts, kept.salt, constrained=settings.decision.constrain),
+                window=self._limits,
+                decide=self._decide,
+                jitter=self._jitter(),
+                persona=settings.persona,
+                language=settings.language,
+                max_pixels=settings.limits.frame_pixels,
+                text_scale=self._text_scale,
+                max_query_chars=settings.limits.query_chars,
+                delegations=settings.delegation.in_flight,
+                delegation_s=settings.delegation.deadline_s,
+                solver_frames=settings.delegation.frames,
+                max_sessions=settings.limits.sessions,
+            ),
+            solver=self._solvers,
+            summarizer=self._summarizer,
+            history=kept.history,
+            packs=kept.packs,
+            suspect_lane=self._suspect_lane,
+        )
+        spoken: SessionBackend = backend
+        if self._speaker is not None:
+            spoken = SpokenBackend(backend, self._speaker, self._clock)
+        return Built(spoken, lambda: backend.memory, lambda: backend.health, backend.statistics)
+
+    async def watch(self) -> None:
+        await self._watch.run()
+
+    def state(self) -> EngineState:
+        return self._watch.state()
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"url": self.engine.url, "family": self.engine.pack.family, **self.engine.facts.to_dict()}
+
+    def gauges(self, built: tuple[Built, ...]) -> Gauges:
+        engine, permits = self._watch.state(), self.permits.statistics()
+        solvers = self._solvers.statistics() if self._solvers else {}
+        sizes = [each.statistics() for each in built]
+        return {
+            "frames_waiting": float(sum(each["frames"]["waiting"] for each in sizes)),
+            "summary_gaps": float(sum(each["summaries"]["gaps"] for each in sizes)),
+            "solver_in_flight": {name: float(s["in_flight"]) for name, s in solvers.items()},
+            "solver_waiting": {name: float(s["waiting"]) for name, s in solvers.items()},
+            "permits_waiting": {kind: float(n) for kind, n in permits["waiting"].items()},
+            "permits_running": {kind: float(n) for kind, n in permits["running"].items()},
+            **({"summarizer": self._summarizer.statistics()} if self._summarizer else {}),
+            "engine_ready": float(engine.ready),
+            "engine_state": {state: float(state == engine.state) for state in ENGINE_STATES},
+        }
+
+    async def aclose(self) -> None:
+        await self.chat.aclose()
+        await self._texts.aclose()
+        if self._solvers is not None:
+            await self._solvers.aclose()
+        if self._summarizer is not None:
+            await self._summarizer.aclose()
+        self._gate.close()
+
+    def _jitter(self) -> float:
+        """Where a first chunk ends. A seeded run is meant to be repeatable."""
+        seed = self._settings.decision.seed
+        return random.uniform(-0.2, 0.2) if seed is None else 0.0
+
+
+async def replay_track(
+    settings: Settings,
+    engine: Engine,
+    clock: Clock,
+    ids: Ids,
+    salt_of: Callable[[str], Awaitable[str]],
+    speaker: Speaker | None = None,
+) -> ReplayTrack:
+    """:raises SetupError: the settings ask for what this engine cannot do"""
+    check_settings(settings, engine)
+    scale = await asyncio.to_thread(
+        learned_scale, settings.tokenizer, engine.facts, engine.pack, settings.persona, settings.language
+    )
+    return ReplayTrack(settings, engine, clock, ids, salt_of, text_scale=scale, speaker=speaker)
+
+
+def check_settings(settings: Settings, engine: Engine) -> None:
+    """:raises SetupError: the settings ask for what this engine cannot do"""
+    pack = engine.pack
+    if settings.persona not in pack.personas:
+        known = ", ".join(sorted(pack.personas))
+        raise SetupError(
+            f"the pack {pack.family} has no persona {settings.persona!r}; known are {known}",
+            "unknown_persona",
+            Exit.USAGE,
+        )
+    if settings.language not in pack.languages:
+        known = ", ".join(pack.languages)
+        raise SetupError(
+            f"the pack {pack.family} has no language {settings.language!r}; known are {known}",
+            "unknown_language",
+            Exit.USAGE,
+        )
+    pixels = settings.limits.frame_pixels
+    if pixels is not None and not pack.pixels.min <= pixels <= pack.pixels.max:
+        raise SetupError(
+            f"limits.frame_pixels lies between {pack.pixels.min} and {pack.pixels.max} for {pack.family}",
+            "invalid_max_pixels",
+            Exit.USAGE,
+        )
+    if settings.decision.constrain and not engine.facts.constrained:
+        raise SetupError(
+            "decision.constrain: the engine does not hold answers to a pattern (structured outputs); "
+            "leave it off, or serve the model with an engine that has them",
+            "constrain_refused",
+            Exit.USAGE,
+        )
+    if settings.decision.threshold is not None:
+        try:
+            threshold_bias(engine_limits(pack, engine.facts, "").decision, settings.decision.threshold)
+        except ThresholdRefused as refused:
+            raise SetupError(f"decision.threshold: {refused}", "threshold_refused", Exit.USAGE) from refused
+
+
+def _offer(settings: Settings, engine: Engine, speaker: Speaker | None) -> Offer:
+    pack, facts = engine.pack, engine.facts
+    capabilities = replay_capabilities(pack, settings.limits.sessions)
+    return Offer(
+        model=facts.model,
+        family=pack.family,
+        context_tokens=facts.context_tokens,
+        capabilities=spoken_capabilities(capabilities) if speaker is not None else capabilities,
+        defaults=SessionConfig(
+            model=facts.model,
+            persona=settings.persona,
+            language=settings.language,
+            seed=settings.decision.seed,
+        ),
+        personas=frozenset(pack.personas),
+        languages=frozenset(pack.languages),
+        frames=frame_bounds(pack, settings.limits.frame_bytes),
+        over_http=True,
+    )
