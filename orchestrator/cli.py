@@ -88,13 +88,73 @@ def talk(
     video: Annotated[
         list[str] | None, typer.Option(metavar="SOURCE", help="Show a file or a stream as it plays.")
     ] = None,
+    audio: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="IN.wav", help="Play this recording to the model instead of typing; repeatable."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="OUT.wav", help="With --audio: where what is said goes.")
+    ] = None,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="With --audio: ask for an answer at the end of each recording.")
+    ] = False,
+    voice: Annotated[str | None, typer.Option(help="With --audio: a voice of the model.")] = None,
+    ref_audio: Annotated[
+        Path | None, typer.Option(metavar="FILE.wav", help="With --audio: a voice for the model to take on.")
+    ] = None,
+    rate: Annotated[
+        int, typer.Option(min=8000, help="With --audio: samples a second that are sent.")
+    ] = 16000,
+    float32: Annotated[
+        bool, typer.Option("--float32", help="With --audio: send float samples, as some models want them.")
+    ] = False,
+    tail: Annotated[
+        float | None, typer.Option(min=0, help="With --audio: silence behind each recording, in s.")
+    ] = None,
 ) -> None:
     """Talk to a running service: type lines, read answers as they are said. Ctrl-C ends the session, or
     leaves one that was joined.
 
     What you type interrupts an answer. Without a terminal, lines come one by one from the standard input; the
     command ends when all of them were answered and everything shown was looked at.
+
+    With --audio a recording is played as a microphone would bring it; --video gives it pictures. Beside
+    OUT.wav, which holds what was said on the clock of what was played, decisions.jsonl tells unit by unit what
+    the model did, and input_timeline.json what was sent when. The exit code speaks of transport alone.
     """
+    if audio:
+        if out is None:
+            _fail("--audio needs --out OUT.wav", Exit.USAGE)
+        if session is not None or image:
+            _fail("--audio opens a session of its own and takes --video, not --image", Exit.USAGE)
+        from orchestrator.offline.command import Offline
+        from orchestrator.offline.command import run as play
+        from orchestrator.offline.drive import PlayOptions
+        from orchestrator.wire.audio import Codec
+
+        options = {"instructions": instructions, "voice": voice}
+        raise typer.Exit(
+            play(
+                Offline(
+                    tuple(audio),
+                    out,
+                    PlayOptions(
+                        server,
+                        api_key,
+                        model,
+                        {name: value for name, value in options.items() if value is not None},
+                        asks=commit,
+                        rate_hz=rate,
+                        codec=Codec.FLOAT32 if float32 else Codec.PCM16,
+                        tail_ms=round(1000 * (tail if tail is not None else 0.0 if commit else 1.0)),
+                    ),
+                    tuple(video or ()),
+                    ref_audio,
+                )
+            )
+        )
     from orchestrator.talk import TalkOptions
     from orchestrator.talk import talk as run
 

@@ -66,7 +66,8 @@ class _Talk:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.set)
-        session: dict[str, Any] = {"include": ["vigil.tick"]}
+        # A terminal makes no sound: what it shows was read, so nothing has to be acknowledged.
+        session: dict[str, Any] = {"include": ["vigil.tick"], "modalities": ["text"]}
         if options.instructions:
             session["instructions"] = options.instructions
         try:

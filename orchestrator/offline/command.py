@@ -1,0 +1,81 @@
+"""Recordings played to a running service, as ``vigil talk --audio`` and ``vigil replay --audio`` do it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bridges.media import MediaError
+from orchestrator.client import ClientError
+from orchestrator.exits import Exit
+from orchestrator.offline.drive import Played, PlayOptions, play
+from orchestrator.offline.files import UnusableFile, data_url_of, recording_of, write
+from orchestrator.offline.timeline import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """:param clips: one for each of ``audio``, as far as there are any
+    :param reference: a WAV file whose voice the model takes on
+    """
+
+    audio: tuple[Path, ...]
+    out: Path
+    play: PlayOptions
+    clips: tuple[str, ...] = ()
+    reference: Path | None = None
+
+
+def run(offline: Offline) -> Exit:
+    """Blocks until everything was played and heard, or until Ctrl-C; what came back is then written."""
+    try:
+        played = asyncio.run(_run(offline))
+    except (ClientError, MediaError, UnusableFile) as error:
+        _tell(error.message)
+        return Exit.FAILED
+    except KeyboardInterrupt:
+        return Exit.FAILED
+    try:
+        write(offline.out, played)
+    except OSError as error:
+        _tell(f"can't write {offline.out}: {error.strerror}")
+        return Exit.FAILED
+    _report(offline, played)
+    return Exit.OK if played.ok else Exit.FAILED
+
+
+async def _run(offline: Offline) -> Played:
+    clips = (*offline.clips, *(None for _ in offline.audio))
+    recordings: list[Recording] = [
+        await recording_of(audio, clip) for audio, clip in zip(offline.audio, clips, strict=False)
+    ]
+    session: dict[str, Any] = dict(offline.play.session)
+    if offline.reference is not None:
+        session["ref_audio"] = data_url_of(offline.reference)
+    return await play(recordings, replace(offline.play, session=session))
+
+
+def _report(offline: Offline, played: Played) -> None:
+    """Words to standard output, everything else to standard error."""
+    for answer in played.record.answers.values():
+        print(_plain(answer.transcript or answer.text))
+    said = len(played.record.answers)
+    heard_s = played.heard.size / played.heard_rate_hz
+    _tell(f"session {played.session_id}: {said} responses, {heard_s:.1f} s in {offline.out}")
+    if not played.drained:
+        _tell("not everything had been said when the session was closed")
+    for reason in played.against:
+        _tell(reason)
+
+
+def _plain(text: str) -> str:
+    """Words without anything that would steer the terminal."""
+    return "".join(c for c in text if c in "\n\t" or c.isprintable())
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"vigil: {line}\n")
+    sys.stderr.flush()
