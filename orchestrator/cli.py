@@ -90,9 +90,7 @@ def talk(
     ] = None,
     audio: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="IN.wav", help="Play this recording to the model instead of typing; repeatable."
-        ),
+        typer.Option(metavar="IN.wav", help="Play a recording instead of typing; repeatable."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="OUT.wav", help="With --audio: where what is said goes.")
@@ -102,11 +100,9 @@ def talk(
     ] = False,
     voice: Annotated[str | None, typer.Option(help="With --audio: a voice of the model.")] = None,
     ref_audio: Annotated[
-        Path | None, typer.Option(metavar="FILE.wav", help="With --audio: a voice for the model to take on.")
+        Path | None, typer.Option(metavar="FILE.wav", help="With --audio: a voice to take on.")
     ] = None,
-    rate: Annotated[
-        int, typer.Option(min=8000, help="With --audio: samples a second that are sent.")
-    ] = 16000,
+    rate: Annotated[int, typer.Option(min=8000, help="With --audio: rate that is sent, in Hz.")] = 16000,
     float32: Annotated[
         bool, typer.Option("--float32", help="With --audio: send float samples, as some models want them.")
     ] = False,
@@ -120,9 +116,9 @@ def talk(
     What you type interrupts an answer. Without a terminal, lines come one by one from the standard input; the
     command ends when all of them were answered and everything shown was looked at.
 
-    With --audio a recording is played as a microphone would bring it; --video gives it pictures. Beside
-    OUT.wav, which holds what was said on the clock of what was played, decisions.jsonl tells unit by unit what
-    the model did, and input_timeline.json what was sent when. The exit code speaks of transport alone.
+    With --audio a recording is played as a microphone would bring it; --video gives it pictures. OUT.wav holds
+    what was said, on the clock of what was played; beside it decisions.jsonl tells unit by unit what the model
+    did, and input_timeline.json what was sent when. The exit code speaks of transport alone.
     """
     if audio:
         if out is None:

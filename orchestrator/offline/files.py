@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import math
 from contextlib import aclosing
@@ -35,12 +36,7 @@ async def recording_of(audio: Path, clip: str | None = None) -> Recording:
     :raises UnusableFile: the WAV file can't be read
     :raises bridges.media.MediaError: the clip can't be
     """
-    try:
-        samples, rate = read_wav(audio.read_bytes())
-    except OSError as error:
-        raise UnusableFile(f"can't read {audio}: {error.strerror}") from error
-    except InvalidRequest as wrong:
-        raise UnusableFile(f"{audio}: {wrong.message} Convert it to 16-bit PCM.") from wrong
+    samples, rate = await asyncio.to_thread(lambda: read_wav(_wav(audio)))
     if not samples.size:
         raise UnusableFile(f"{audio} holds no sound")
     pictures: list[bytes] = []
@@ -56,14 +52,7 @@ async def recording_of(audio: Path, clip: str | None = None) -> Recording:
 
 def data_url_of(audio: Path) -> str:
     """A WAV file as it is put into a session's ``ref_audio``. Raises ``UnusableFile``."""
-    try:
-        data = audio.read_bytes()
-        read_wav(data)
-    except OSError as error:
-        raise UnusableFile(f"can't read {audio}: {error.strerror}") from error
-    except InvalidRequest as wrong:
-        raise UnusableFile(f"{audio}: {wrong.message}") from wrong
-    return "data:audio/wav;base64," + base64.b64encode(data).decode()
+    return "data:audio/wav;base64," + base64.b64encode(_wav(audio)).decode()
 
 
 def write(out: Path, played: Played) -> None:
@@ -72,6 +61,18 @@ def write(out: Path, played: Played) -> None:
     _replace(out, write_wav(played.heard, played.heard_rate_hz))
     _replace(out.with_name(DECISIONS), b"".join(orjson.dumps(row) + b"\n" for row in played.rows))
     _replace(out.with_name(TIMELINE), _pretty(played.timeline))
+
+
+def _wav(audio: Path) -> bytes:
+    """The bytes of a file that can be read as WAV."""
+    try:
+        data = audio.read_bytes()
+        read_wav(data)
+    except OSError as error:
+        raise UnusableFile(f"can't read {audio}: {error.strerror}") from error
+    except InvalidRequest as wrong:
+        raise UnusableFile(f"{audio}: {wrong.message} Convert it to 16-bit PCM.") from wrong
+    return data
 
 
 def _pretty(value: dict[str, Any]) -> bytes:
