@@ -116,9 +116,9 @@ def talk(
     What you type interrupts an answer. Without a terminal, lines come one by one from the standard input; the
     command ends when all of them were answered and everything shown was looked at.
 
-    With --audio a recording is played as a microphone would bring it; --video gives it pictures. OUT.wav holds
-    what was said, on the clock of what was played; beside it decisions.jsonl tells unit by unit what the model
-    did, and input_timeline.json what was sent when. The exit code speaks of transport alone.
+    With --audio a recording is played as a microphone would bring it; --video gives it pictures. OUT.wav
+    holds what was said, on the clock of what was played; beside it decisions.jsonl tells unit by unit what
+    the model did, and input_timeline.json what was sent when. The exit code speaks of transport alone.
     """
     if audio:
         if out is None:

@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from orchestrator.client.protocol import Incoming
@@ -55,7 +56,7 @@ class ResponseTimings:
         if times is None:
             return {}
         first = times.audio[0] if times.audio else None
-        gaps = [1000 * (b - a) for a, b in zip(times.audio, times.audio[1:], strict=False)]
+        gaps = [1000 * (b - a) for a, b in pairwise(times.audio)]
         commit = None if first is None or times.commit is None else 1000 * (first - times.commit)
         created = None if first is None else 1000 * (first - times.created)
         return {

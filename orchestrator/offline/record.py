@@ -18,6 +18,7 @@ from orchestrator.client.timing import ResponseTimings
 from orchestrator.offline.player import Player
 from orchestrator.wire import server as wire
 from orchestrator.wire.audio import Samples, pcm16_to_float
+from orchestrator.wire.items import Response
 
 TOLERATED = frozenset({"playback_ack_too_late", "response_not_active"})
 """Errors that mean only that the other side was faster."""
@@ -224,7 +225,7 @@ class Record:
     def _ms(self, answer: Answer) -> int:
         return sum(chunk.size for chunk in answer.chunks) * 1000 // (answer.rate_hz or 1)
 
-    def _done(self, name: str, response: wire.Response, now: float) -> None:
+    def _done(self, name: str, response: Response, now: float) -> None:
         self.moved_at = now
         answer = self.answers.get(name)
         if answer is None or answer.done:

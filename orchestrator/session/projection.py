@@ -13,6 +13,7 @@ from orchestrator.session.backend import Ids, SessionConfig
 from orchestrator.session.fence import Fence
 from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.playback import Cursors
+from orchestrator.wire import items
 from orchestrator.wire import server as wire
 from orchestrator.wire.audio import AudioOutput, pcm16_to_float
 
@@ -23,8 +24,8 @@ _STATUS: dict[str, Literal["in_progress", "completed", "incomplete"]] = {
 """Item states that the protocol knows; every other end is ``incomplete``."""
 
 
-def mark_of(fence: Fence, reason: str | None = None) -> wire.Mark:
-    return wire.Mark(epoch=fence.epoch, turn_id=fence.turn, reason=reason)
+def mark_of(fence: Fence, reason: str | None = None) -> items.Mark:
+    return items.Mark(epoch=fence.epoch, turn_id=fence.turn, reason=reason)
 
 
 def cursors_of(cursors: Cursors) -> dict[str, int]:
@@ -36,8 +37,8 @@ def cursors_of(cursors: Cursors) -> dict[str, int]:
     }
 
 
-def item_of(item: Item) -> wire.MessageItem:
-    return wire.MessageItem(
+def item_of(item: Item) -> items.MessageItem:
+    return items.MessageItem(
         id=item.item_id,
         status=_STATUS.get(item.status, "incomplete"),
         role=cast(Literal["system", "user", "assistant"], item.role),
@@ -47,28 +48,28 @@ def item_of(item: Item) -> wire.MessageItem:
 
 def _content(
     part: ContentPart,
-) -> wire.InputText | wire.InputAudio | wire.InputImage | wire.OutputText | wire.OutputAudio:
+) -> items.InputText | items.InputAudio | items.InputImage | items.OutputText | items.OutputAudio:
     match part.kind:
         case "input_text":
-            return wire.InputText(text=part.text)
+            return items.InputText(text=part.text)
         case "input_audio":
-            return wire.InputAudio(transcript=part.text or None)
+            return items.InputAudio(transcript=part.text or None)
         case "input_image":
-            return wire.InputImage()
+            return items.InputImage()
         case "output_text":
-            return wire.OutputText(text=part.text)
+            return items.OutputText(text=part.text)
         case _:
-            return wire.OutputAudio(
+            return items.OutputAudio(
                 transcript=part.text,
                 audio_duration_ms=part.audio_ms or None,
                 audio_text_marks=_marks(part.text_marks) or None,
             )
 
 
-def _part(part: ContentPart) -> wire.TextPart | wire.AudioPart:
+def _part(part: ContentPart) -> items.TextPart | items.AudioPart:
     if part.kind == "output_audio":
-        return wire.AudioPart(transcript=part.text)
-    return wire.TextPart(text=part.text)
+        return items.AudioPart(transcript=part.text)
+    return items.TextPart(text=part.text)
 
 
 def _marks(marks: tuple[tuple[int, int], ...]) -> list[dict[str, int]]:
@@ -240,7 +241,7 @@ class Projection:
             case ev.ResponseCreated(modalities=modalities, metadata=metadata):
                 return wire.ResponseCreated(
                     **common,
-                    response=wire.Response(
+                    response=items.Response(
                         id=event.response_id,
                         status="in_progress",
                         modalities=cast(Any, list(modalities)),
@@ -318,10 +319,10 @@ class Projection:
         }
         return wire.ResponseDone(
             **common,
-            response=wire.Response(
+            response=items.Response(
                 id=event.response_id,
                 status=cast(Any, event.status),
-                status_details=cast(Any, wire.status_details(event.status, event.reason)),
+                status_details=cast(Any, items.status_details(event.status, event.reason)),
                 output=[item_of(event.item)],
                 metadata=_strings(event.metadata),
             ),

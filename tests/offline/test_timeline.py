@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,7 +31,7 @@ def test_packets_follow_each_other_without_a_seam(lengths: list[int], tail_ms: i
     timeline = Timeline([sound(ms, rate) for ms in lengths], rate_hz=rate, tail_ms=tail_ms)
     cut = packets(timeline)
     assert cut[0].start_ms == 0 and cut[-1].end_ms == timeline.duration_ms
-    assert all(a.end_ms == b.start_ms for a, b in zip(cut, cut[1:], strict=False))
+    assert all(a.end_ms == b.start_ms for a, b in pairwise(cut))
     assert all(packet.end_ms - packet.start_ms <= 200.001 for packet in cut)
     assert sum(len(packet.data) // 2 for packet in cut) == pytest.approx(
         sum(sound(ms, rate).samples.size + rate * tail_ms // 1000 for ms in lengths)

@@ -8,32 +8,33 @@ import pytest
 from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 from pydantic import TypeAdapter
 
+from orchestrator.wire import items as i
 from orchestrator.wire import server as s
 from orchestrator.wire.dialect import Dialect, dialect_of, translate
 
 GA: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
-ASSISTANT = s.MessageItem(
+ASSISTANT = i.MessageItem(
     id="item_resp-1",
     role="assistant",
-    content=[s.OutputText(text="Hi"), s.OutputAudio(transcript="Hi", audio_duration_ms=10)],
+    content=[i.OutputText(text="Hi"), i.OutputAudio(transcript="Hi", audio_duration_ms=10)],
 )
-USER = s.MessageItem(
+USER = i.MessageItem(
     id="item_1",
     role="user",
-    content=[s.InputText(text="?"), s.InputAudio(transcript=None), s.InputImage()],
+    content=[i.InputText(text="?"), i.InputAudio(transcript=None), i.InputImage()],
 )
-CALL = s.FunctionCallItem(id="item_2", call_id="c", name="f", arguments="{}")
+CALL = i.FunctionCallItem(id="item_2", call_id="c", name="f", arguments="{}")
 SESSION = {"type": "realtime", "id": "duplex-1", "model": "m", "output_modalities": ["text"]}
 OF = {"response_id": "resp-1", "item_id": "item_resp-1"}
 
 
 def done(status: Any, reason: str | None = None) -> s.ResponseDone:
     item = ASSISTANT.model_copy(update={"status": "completed" if status == "completed" else "incomplete"})
-    details = s.status_details(status, reason)
+    details = i.status_details(status, reason)
     return s.ResponseDone(
         event_id="e",
         response_id="resp-1",
-        response=s.Response(
+        response=i.Response(
             id="resp-1", status=status, status_details=dict(details) if details else None,
             output=[item], output_modalities=["text"], metadata={"a": "b"},
         ),
@@ -44,7 +45,7 @@ GA_EVENTS: list[s.ServerEvent] = [
     s.SessionCreated(event_id="e", session=SESSION, attachment_generation=1, resume_token="t"),
     s.SessionUpdated(event_id="e", session=SESSION),
     s.ResponseCreated(
-        event_id="e", response_id="resp-1", response=s.Response(id="resp-1", status="in_progress")
+        event_id="e", response_id="resp-1", response=i.Response(id="resp-1", status="in_progress")
     ),
     s.ItemAdded(event_id="e", item=USER),
     s.ItemCreated(event_id="e", previous_item_id="item_0", item=ASSISTANT),
@@ -58,9 +59,9 @@ GA_EVENTS: list[s.ServerEvent] = [
     ),
     s.OutputItemAdded(event_id="e", response_id="resp-1", item=ASSISTANT),
     s.OutputItemDone(event_id="e", response_id="resp-1", item=ASSISTANT),
-    s.ContentPartAdded(event_id="e", **OF, part=s.TextPart()),
-    s.ContentPartDone(event_id="e", **OF, part=s.AudioPart(transcript="x")),
-    s.TextDelta(event_id="e", **OF, delta="a", duplex=s.Mark(epoch=0, turn_id=0)),
+    s.ContentPartAdded(event_id="e", **OF, part=i.TextPart()),
+    s.ContentPartDone(event_id="e", **OF, part=i.AudioPart(transcript="x")),
+    s.TextDelta(event_id="e", **OF, delta="a", duplex=i.Mark(epoch=0, turn_id=0)),
     s.TextDone(event_id="e", **OF, text="a"),
     s.AudioDelta(event_id="e", **OF, delta="AAAA", format="pcm16", sample_rate_hz=24000),
     s.AudioDone(event_id="e", **OF),
