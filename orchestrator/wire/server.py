@@ -12,12 +12,13 @@ from typing import ClassVar, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from orchestrator.wire.items import AudioPart, Data, Item, Json, Mark, Response, TextPart
+from orchestrator.wire.items import AudioPart, Item, Json, Mark, Response, TextPart
 
 
-class ServerEvent(Data):
+class ServerEvent(BaseModel):
     """Base. ``sequenced`` events are journaled and carry ``server_event_seq``."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
     sequenced: ClassVar[bool] = True
     nulls: ClassVar[frozenset[str]] = frozenset()
     type: str
