@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from bridges.speech import Speaker
-from orchestrator.backends.replay.stream import OutputStream
+from orchestrator.backends.stream import OutputStream
 from orchestrator.backends.voice import Voice, VoiceTools
 from orchestrator.session.backend import (
     Action,
@@ -101,8 +101,11 @@ class SpokenBackend:
         await self._hush()
         await self._backend.cancel(cancelled, next_fence)
 
-    async def playback(self, response_id: str, played_ms: int) -> None:
-        await self._backend.playback(response_id, played_ms)
+    async def clear(self) -> None:
+        await self._backend.clear()
+
+    async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
+        await self._backend.playback(response_id, fence, played_ms, committed_ms)
 
     async def close(self, reason: str) -> None:
         await self._hush()
