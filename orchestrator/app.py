@@ -32,6 +32,8 @@ from orchestrator.engine_fit import session_limits
 from orchestrator.engine_setup import Engine
 from orchestrator.exits import Exit, SetupError
 from orchestrator.keeping import DurableKeeper, Keeper, ToldLog, TransientKeeper
+from orchestrator.native_setup import NativeEngines
+from orchestrator.native_track import NativeTrack
 from orchestrator.observed import Observed
 from orchestrator.records import Records, counted
 from orchestrator.replay_track import check_settings, replay_track
@@ -177,8 +179,8 @@ class Core:
         def on_output(output: BackendOutput) -> None:
             if isinstance(output, TickStarted):
                 self.ticks.started(output)
-            elif isinstance(output, TickDone) and output.record.get("prompt_tokens") is not None:
-                self.quotas.spend(spec.tenant, Meter.TICKS, self.clock.now())
+            elif isinstance(output, TickDone) and (cost := _cost(output.record)):
+                self.quotas.spend(spec.tenant, Meter.TICKS, self.clock.now(), cost)
             self.metrics.observe(output)
 
         async def on_closed(reason: str) -> None:
@@ -241,16 +243,21 @@ class Core:
 
 
 async def open_core(
-    settings: Settings, engine: Engine, *, durable: bool, speaker: Speaker | None = None
+    settings: Settings, engine: Engine | NativeEngines, *, durable: bool, speaker: Speaker | None = None
 ) -> Core:
     """:param durable: sessions live in the data folder; else only as long as the process
-    :param speaker: gives sessions a voice
+    :param speaker: gives sessions a voice whose model only writes
     :raises SetupError: the settings ask for what this engine cannot do
     """
-    check_settings(settings, engine)
+    if isinstance(engine, Engine):
+        check_settings(settings, engine)
     clock = SystemClock()
     keeper = await _durable(settings, clock) if durable else TransientKeeper(clock)
-    track = await replay_track(settings, engine, clock, system_ids, keeper.salt, speaker)
+    track: Track
+    if isinstance(engine, Engine):
+        track = await replay_track(settings, engine, clock, system_ids, keeper.salt, speaker)
+    else:
+        track = NativeTrack(settings, engine, clock, system_ids)
     return Core(settings, track, keeper, clock)
 
 
@@ -293,6 +300,13 @@ def make_app(core: Core) -> FastAPI:
                 await fetcher.aclose()
 
     return make_api(_context(core, fetcher), lifespan)
+
+
+def _cost(record: Mapping[str, Any]) -> float:
+    """What a decision counts for: one that the engine was asked for, or a second of a stream."""
+    if (unit_ms := record.get("unit_ms")) is not None:
+        return float(unit_ms) / 1000
+    return float(record.get("prompt_tokens") is not None)
 
 
 async def _sweep(core: Core) -> None:

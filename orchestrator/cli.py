@@ -125,7 +125,7 @@ def talk(
             _fail("--audio needs --out OUT.wav", Exit.USAGE)
         if session is not None or image:
             _fail("--audio opens a session of its own and takes --video, not --image", Exit.USAGE)
-        from orchestrator.offline.command import Offline
+        from orchestrator.offline.command import Offline, tail_ms
         from orchestrator.offline.command import run as play
         from orchestrator.offline.drive import PlayOptions
         from orchestrator.wire.audio import Codec
@@ -144,7 +144,7 @@ def talk(
                         asks=commit,
                         rate_hz=rate,
                         codec=Codec.FLOAT32 if float32 else Codec.PCM16,
-                        tail_ms=round(1000 * (tail if tail is not None else 0.0 if commit else 1.0)),
+                        tail_ms=tail_ms(tail, commit),
                     ),
                     tuple(video or ()),
                     ref_audio,

@@ -17,6 +17,7 @@ import uvicorn
 from orchestrator.app import make_app, open_core
 from orchestrator.engine_setup import Engine, prepare_engine
 from orchestrator.exits import Exit, SetupError
+from orchestrator.native_setup import NativeEngines, native_family, prepare_native
 from orchestrator.server import Server, server_config
 from orchestrator.settings import Settings
 
@@ -38,7 +39,8 @@ def serve(settings: Settings) -> Exit:
         )
     settings = settings.model_copy(update={"data": _folder(settings.data)})
     listener = _listen(settings.host, settings.port)
-    engine = prepare_engine(settings, _tell)
+    family = native_family(settings)
+    engine = prepare_native(settings, family, _tell) if family else prepare_engine(settings, _tell)
     try:
         return asyncio.run(_run(settings, engine, listener))
     finally:
@@ -83,7 +85,7 @@ class _Server(Server):
                 loop.remove_signal_handler(number)
 
 
-async def _run(settings: Settings, engine: Engine, listener: socket.socket) -> Exit:
+async def _run(settings: Settings, engine: Engine | NativeEngines, listener: socket.socket) -> Exit:
     core = await open_core(settings, engine, durable=True)
     assert core.records is not None
     config = server_config(make_app(core), drain_s=settings.timeouts.drain_s)

@@ -32,6 +32,11 @@ class Limits(Group):
     query_chars: int = Field(8000, ge=1, description="longest query, in characters")
     bodies_bytes: int = Field(512 * 2**20, ge=1024, description="all request bodies in work, in bytes")
     sessions: int = Field(64, ge=1, description="sessions open at a time")
+    engine_sessions: int | None = Field(
+        None,
+        ge=1,
+        description="sessions that one full-duplex engine holds, as it was started; default: its profile's",
+    )
     requests_per_session: int = Field(8, ge=1, description="requests of one session in work at a time")
     event_streams: int = Field(8, ge=1, description="readers of one session's events at a time")
     idle_s: float = Field(3600.0, gt=0, description="a session without input is closed after this, in s")

@@ -76,11 +76,17 @@ class Settings(BaseSettings):
         env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
     )
 
-    engine: str = Field("standin-cpu", description="URL of a running engine, or a launch profile to start")
+    engine: str = Field(
+        "standin-cpu",
+        description="URL of a running engine, or a launch profile to start; of full-duplex engines several,"
+        " separated by commas",
+    )
     engine_api_key: SecretStr | None = Field(None, description="key sent to the engine, if it wants one")
     model: str | None = Field(None, description="served model name; default: the only one the engine serves")
     family: str | None = Field(
-        None, description="prompt pack; default: the launch profile's, or generic for an engine URL"
+        None,
+        description="prompt pack or full-duplex family; default: the launch profile's, else by the served"
+        " model, else generic",
     )
     tokenizer: Path | None = Field(
         None, description="tokenizer.json of the served model; default: beside its weights, if they are here"
@@ -120,6 +126,11 @@ class Settings(BaseSettings):
         if len({solver.name for solver in value}) != len(value):
             raise ValueError("two solvers have the same name")
         return value
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines that ``engine`` names."""
+        return tuple(part.strip() for part in self.engine.split(",") if part.strip())
 
     @model_validator(mode="after")
     def _open_only_at_home(self) -> Self:

@@ -56,11 +56,11 @@ def _epilog() -> str:
 
 def replay(
     source: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="A video file, a folder of pictures or clips, a picture, an RTSP or HTTP stream."
         ),
-    ],
+    ] = None,
     query: Annotated[
         list[str] | None,
         typer.Option(help="Standing query from the start; given again, one more line of it."),
@@ -105,12 +105,35 @@ def replay(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the run's files; default: vigil-runs/NAME-TIME."),
     ] = None,
+    audio: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="IN.wav", help="Play this to a model that listens (--server); repeatable."),
+    ] = None,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="With --audio: ask for an answer at the end of each recording.")
+    ] = False,
+    ref_audio: Annotated[
+        Path | None, typer.Option(metavar="FILE.wav", help="With --audio: a voice to take on.")
+    ] = None,
+    tail: Annotated[
+        float | None, typer.Option(min=0, help="With --audio: silence behind each recording, in s.")
+    ] = None,
 ) -> None:
     """Watch a video through the model, tick by tick, and write down every decision.
 
     Writes decisions.jsonl (one object a tick, as it happens), summary.json and report.html into the folder.
     A file waits for the model and loses no frame; of a live stream the newest frame is taken.
+
+    With --audio recordings are played to a session of --server as a microphone would bring them, SOURCE
+    being what is seen meanwhile. Writes out.wav, decisions.jsonl (a row a unit, then one a response) and
+    input_timeline.json.
     """
+    if audio:
+        raise typer.Exit(_listen(audio, source, server, api_key, model, out, commit, ref_audio, tail))
+    if source is None:
+        raise typer.BadParameter(
+            "name what is to be watched, or a recording with --audio", param_hint="SOURCE"
+        )
     if server is not None:
         if not server.startswith(("http://", "https://")):
             raise typer.BadParameter("is a URL: http://host:port", param_hint="--server")
@@ -149,6 +172,29 @@ def replay(
         threshold=threshold,
     )
     raise typer.Exit(run(options))
+
+
+def _listen(
+    audio: list[Path],
+    source: str | None,
+    server: str | None,
+    api_key: str | None,
+    model: str | None,
+    out: Path | None,
+    commit: bool,
+    ref_audio: Path | None,
+    tail: float | None,
+) -> int:
+    if server is None:
+        raise typer.BadParameter("--audio needs a running vigil serve", param_hint="--server")
+    from orchestrator.offline.command import Offline, tail_ms
+    from orchestrator.offline.command import run as play
+    from orchestrator.offline.drive import PlayOptions
+
+    folder = out or _default_out(str(audio[0]))
+    options = PlayOptions(server, api_key, model, asks=commit, tail_ms=tail_ms(tail, commit))
+    clips = (source,) if source is not None else ()
+    return play(Offline(tuple(audio), folder / "out.wav", options, clips, ref_audio))
 
 
 def _queries(lines: list[str], timed: list[str]) -> list[Query]:

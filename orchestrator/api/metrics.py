@@ -70,6 +70,11 @@ class Metrics:
         self._bytes = counter("engine_body_bytes", "bytes of request bodies sent to the engine for decisions")
         self._retries = counter("engine_retries", "requests sent again with all payloads")
         self._delegations = counter("delegations", "background questions", ("status",))
+        self._pairings = counter("pairings_opened", "engine sessions that sessions went on with", ("reason",))
+        self._unpaired = counter(
+            "pairings_lost", "engine sessions that ended before their session", ("reason",)
+        )
+        self._gaps = counter("units_in_doubt", "units that may not have reached the model", ("reason",))
         self._notices = counter("notices", "notices to clients", ("code",))
         self.requests = counter("http_requests", "requests answered", ("route", "status"))
 
@@ -93,6 +98,12 @@ class Metrics:
             self._prewarms.labels("done" if data["ok"] else "failed").inc()
         elif kind == "frame_dropped":
             self._not_shown.labels(data["reason"]).inc()
+        elif kind == "engine_session_opened":
+            self._pairings.labels(data["reason"]).inc()
+        elif kind == "engine_session_ended":
+            self._unpaired.labels(data["reason"]).inc()
+        elif kind == "media_gap":
+            self._gaps.labels(data["reason"]).inc(len(data["units"]))
         elif kind == "tick_answered":
             for oddity, count in ((data.get("metrics") or {}).get("oddities") or {}).items():
                 self._oddities.labels(oddity).inc(count)

@@ -29,6 +29,11 @@ class Offline:
     reference: Path | None = None
 
 
+def tail_ms(seconds: float | None, asks: bool) -> int:
+    """The silence behind a recording: a second where the model has to notice by itself that it is over."""
+    return round(1000 * (seconds if seconds is not None else 0.0 if asks else 1.0))
+
+
 def run(offline: Offline) -> Exit:
     """Blocks until everything was played and heard, or until Ctrl-C; what came back is then written."""
     try:

@@ -74,6 +74,7 @@ class Record:
         self.moved_at = began
         """When the newest event of a response came."""
         self._acts: list[_Act] = []
+        self._decided: dict[int, str] = {}
         self._notices: list[dict[str, Any]] = []
         self._transcripts: list[dict[str, Any]] = []
 
@@ -106,8 +107,8 @@ class Record:
             case wire.ResponseListen(response=response, response_id=name):
                 reason = (response.get("metadata") or {}).get("reason")
                 self._acts.append(_Act(at, "listen", name, reason))
-            case wire.Tick(action=action, reason=reason):
-                self._acts.append(_Act(at, "listen" if action == "silence" else "speak", None, reason))
+            case wire.Tick(action=action, unit=unit) if unit is not None:
+                self._decided[unit] = "listen" if action == "silence" else "speak"
             case wire.PlaybackAcknowledged(event=body):
                 self._ledger(str(body.get("item_id")).removeprefix("item_"), body.get("playback"))
             case wire.TranscriptionCompleted(transcript=words):
@@ -159,8 +160,8 @@ class Record:
         return rows
 
     def _unit_row(self, unit: Mapping[str, Any], sent_at: Mapping[int, float]) -> dict[str, Any]:
-        """What the model did between this unit was sent and the next one was; nobody says that it did it
-        because of this one."""
+        """What the server tells of this unit, else what the model did between it and the next one was sent;
+        nobody says that it did it because of this one."""
         number = int(unit["unit"])
         start, end = sent_at.get(number), sent_at.get(number + 1, float("inf"))
         acts = [act for act in self._acts if start is not None and start <= act.at < end]
@@ -171,7 +172,7 @@ class Record:
             "kind": "unit",
             **unit,
             "sent_s": None if start is None else round(start, 3),
-            "decision": last.decision if last else None,
+            "decision": self._decided.get(number, last.decision if last else None),
             "reason": last.reason if last else None,
             "response_id": named[-1] if named else None,
             "playback": dict(self.answers[named[-1]].ledger) if named and named[-1] in self.answers else None,

@@ -86,7 +86,9 @@ class Projection:
 
     def payload(self, event: ev.Event, config: SessionConfig) -> dict[str, Any] | None:
         if isinstance(event, ev.TickEvent) and (
-            event.type not in config.include or event.record.get("status") == "dropped"
+            event.type not in config.include
+            or event.record.get("status") == "dropped"
+            or ("unit" in event.record and event.record["action"] not in _UNIT_ACTIONS)
         ):
             return None  # not asked for, or input that no decision will show
         projected = self._wire(event, self._ids("event_"), config)
@@ -329,6 +331,10 @@ class Projection:
         )
 
 
+_UNIT_ACTIONS = {"listen": "silence", "speak": "response"}
+"""What a model that listens and speaks at once does with a unit, in the words of decisions."""
+
+
 def _tick(event: ev.TickEvent, event_id: str) -> wire.ServerEvent:
     record = event.record
     known = {name: record[name] for name in _TICK_COLUMNS if record.get(name) is not None}
@@ -337,7 +343,8 @@ def _tick(event: ev.TickEvent, event_id: str) -> wire.ServerEvent:
         duplex=mark_of(event.fence),
         tick=int(record["tick"]),
         media_time_ms=round(float(record.get("media_time_s") or 0) * 1000),
-        action=cast(Any, record.get("action") or "silence"),
+        unit=record.get("unit"),
+        action=cast(Any, _UNIT_ACTIONS.get(str(record.get("action")), record.get("action") or "silence")),
         frames=int(record.get("frames") or 0),
         coalesced=max(0, int(record.get("frames") or 0) - 1),
         **known,

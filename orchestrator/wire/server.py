@@ -318,10 +318,14 @@ class TurnEvent(ServerEvent):
 
 
 class Tick(ServerEvent):
-    """One decision, compact; sent only when ``session.include`` lists it. Times in ms, counts in tokens."""
+    """One decision, compact; sent only when ``session.include`` lists it. Times in ms, counts in tokens.
+
+    ``unit``: of the stream, where the model hears one: what is decided is whether it listens or speaks.
+    """
 
     type: Literal["vigil.tick"] = "vigil.tick"
     tick: int
+    unit: int | None = None
     media_time_ms: int
     action: Literal["silence", "response", "delegate"]
     reason: str | None = None

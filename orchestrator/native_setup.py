@@ -1,0 +1,164 @@
+"""The full-duplex engines that the settings name: found or started, each checked with a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from engine_launch import supervisor
+from engine_launch.duplex_check import duplex_check
+from engine_launch.errors import LaunchError
+from engine_launch.launch import up
+from engine_launch.profile import base_name, load_profile, profile_names
+from engine_launch.selfcheck import SelfCheck, Status
+from engine_launch.supervisor import Running
+from engine_launch.target import already_running, duplex_family_at
+from orchestrator.duplex_spec import duplex_spec
+from orchestrator.engine_setup import Tell
+from orchestrator.exits import Exit, SetupError
+from orchestrator.settings import Settings
+from prompts.native import NativeProfile
+from prompts.native_loader import NativeError, native_names, native_profile
+
+_STOP_S = 20.0
+_UNFIT = frozenset({"level", "unit", "modalities", "rates"})
+"""Checks that a session would fail too."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeEngines:
+    """Engines of one family that serve one model.
+
+    :param urls: ``http://host:port`` of each, the first choice first
+    :param started: those that this process started, and should stop at its end
+    """
+
+    urls: tuple[str, ...]
+    model: str
+    profile: NativeProfile
+    started: tuple[Running, ...] = ()
+
+    def stop(self) -> None:
+        """Stop what was started here. Blocks for some seconds each."""
+        for running in self.started:
+            supervisor.stop(running, _STOP_S)
+
+
+def native_family(settings: Settings) -> str | None:
+    """The family of the settings' engines if it is a full-duplex one; ``None``: the engine is of the other
+    kind, or does not answer.
+
+    :raises SetupError: an address can only be that of a full-duplex engine, and nobody says of which family
+    """
+    targets = settings.engines
+    if settings.family is not None:
+        if settings.family in native_names():
+            return settings.family
+        if any(_is_socket(target) for target in targets):
+            raise _no_family(f"{settings.family} is no family of full-duplex engines")
+        return None
+    for target in targets:
+        if not _is_address(target):
+            named = load_profile(target) if base_name(target) in _names() else None
+            if named is not None and named.duplex:
+                return named.family
+        elif (family := duplex_family_at(_http(target), _key(settings))) is not None:
+            return family
+    if any(_is_socket(target) for target in targets):
+        raise _no_family("the model's name does not tell its family")
+    return None
+
+
+def prepare_native(settings: Settings, family: str, tell: Tell) -> NativeEngines:
+    """Blocks: seconds for running engines, minutes for one that must be started.
+
+    An engine that does not answer is told of and kept, as long as another one does.
+
+    :raises SetupError: none answers, one is not what its profile says, or they serve different models
+    """
+    try:
+        profile = native_profile(family)
+    except NativeError as error:
+        raise SetupError(str(error), "unknown_family", Exit.USAGE) from error
+    urls: list[str] = []
+    started: list[Running] = []
+    models: list[str] = []
+    try:
+        for target in settings.engines:
+            url = _http(target) if _is_address(target) else _run(target, profile, started, tell)
+            urls.append(url)
+            tell(f"engine: {url}: opening a session to see what it can do")
+            check = duplex_check(url, duplex_spec(profile), model=settings.model, api_key=_key(settings))
+            if (model := _judge(url, check, tell)) is not None:
+                models.append(model)
+        if not models:
+            raise SetupError("no engine answers", "engine_unreachable", Exit.ENGINE_UNREACHABLE)
+        if len(set(models)) > 1:
+            raise SetupError(
+                f"the engines serve different models ({', '.join(sorted(set(models)))}); name engines of one",
+                "engines_differ",
+                Exit.USAGE,
+            )
+    except BaseException:
+        NativeEngines((), "", profile, tuple(started)).stop()
+        raise
+    return NativeEngines(tuple(urls), models[0], profile, tuple(started))
+
+
+def _run(named: str, profile: NativeProfile, started: list[Running], tell: Tell) -> str:
+    """The address of a launch profile's engine, started if it does not run."""
+    running = already_running(named)
+    if running is None:
+        try:
+            running = up(
+                load_profile(named),
+                duplex=duplex_spec(profile),
+                progress=lambda step, text: tell(f"engine: {step} {text}".rstrip()),
+            )
+        except LaunchError as error:
+            raise SetupError(str(error), error.code, Exit.ENGINE_UNREACHABLE) from error
+        started.append(running)
+    return running.url.rstrip("/").removesuffix("/v1")
+
+
+def _judge(url: str, check: SelfCheck, tell: Tell) -> str | None:
+    """The model it serves; ``None``: it gives no answer now."""
+    for each in check.checks:
+        if each.status is not Status.OK:
+            tell(f"engine: {url}: {each.name}: {each.detail}. {each.remedy}".rstrip())
+    failed = {each.name: each for each in check.checks if each.status is Status.FAIL}
+    if (wrong := failed.get("model")) is not None:
+        raise SetupError(f"{url}: {wrong.detail}. {wrong.remedy}", "model_not_found", Exit.MODEL_MISSING)
+    for name in sorted(_UNFIT & failed.keys()):
+        wrong = failed[name]
+        raise SetupError(f"{url}: {name}: {wrong.detail}. {wrong.remedy}", "engine_unfit", Exit.MODEL_MISSING)
+    return check.facts.model if check.facts is not None else None
+
+
+def _names() -> set[str]:
+    return {base_name(name) for name in profile_names()}
+
+
+def _no_family(why: str) -> SetupError:
+    known = ", ".join(sorted(native_names()))
+    return SetupError(f"{why}; name it with --family, one of {known}", "family_required", Exit.USAGE)
+
+
+def _is_address(target: str) -> bool:
+    return target.startswith(("http://", "https://")) or _is_socket(target)
+
+
+def _is_socket(target: str) -> bool:
+    return target.startswith(("ws://", "wss://"))
+
+
+def _http(target: str) -> str:
+    """Where an engine's other routes are."""
+    parts = urlsplit(target)
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    return f"{scheme}://{parts.netloc}"
+
+
+def _key(settings: Settings) -> str | None:
+    secret = settings.engine_api_key
+    return secret.get_secret_value() if secret else None

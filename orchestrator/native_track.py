@@ -1,0 +1,181 @@
+"""The native kind of model: engine sessions that listen and speak, each paired with a session of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from bridges.duplex_client.client import DuplexLink
+
+from bridges.duplex_client.link import LinkOptions, Links
+from bridges.engine import EngineError
+from bridges.frames import FrameBounds
+from orchestrator.api.context import EngineState
+from orchestrator.api.metrics import ENGINE_STATES
+from orchestrator.backends.native.advertised import native_capabilities
+from orchestrator.backends.native.backend import NativeBackend
+from orchestrator.backends.native.options import NativeOptions
+from orchestrator.engines.places import EngineSpec
+from orchestrator.engines.pool import EnginePool
+from orchestrator.instances import EngineInstances
+from orchestrator.keeping import Kept
+from orchestrator.native_setup import NativeEngines
+from orchestrator.runtime.actor import RuntimeLimits
+from orchestrator.runtime.calls import CallDeadlines
+from orchestrator.runtime.registry import SessionSpec
+from orchestrator.session.backend import Clock, Ids, SessionConfig
+from orchestrator.settings import Settings
+from orchestrator.track import Built, Gauges, Offer
+from prompts.native import NativeProfile, Seed
+from prompts.pack import Pack
+
+_SLACK_S = 20.0
+"""What a session's deadlines leave to its link's own."""
+
+_PIXELS = FrameBounds(28 * 28, 1920 * 1920)
+"""A picture goes to the engine as it came; this only bounds those that the service reads itself."""
+
+_READY = frozenset({"up", "behind"})
+
+
+class NativeLasting:
+    """A native session goes on from its log of facts, whatever has become of its profile."""
+
+    renderer = "spoken-1"
+    source: str | None = None
+
+    def __init__(self, profile: NativeProfile) -> None:
+        self.family = profile.family
+        self.digest = profile.digest
+
+    def goes_on_from(self, old: Pack | None) -> bool:
+        """A log that names a prompt pack is of the other kind."""
+        return False
+
+
+class NativeTrack:
+    """See ``Track``."""
+
+    texts = None
+
+    def __init__(
+        self,
+        settings: Settings,
+        engines: NativeEngines,
+        clock: Clock,
+        ids: Ids,
+        *,
+        links: Links = DuplexLink,
+    ) -> None:
+        profile = self._profile = engines.profile
+        self._engines = engines
+        self._clock = clock
+        self._ids = ids
+        self._links = links
+        secret = settings.engine_api_key
+        key = secret.get_secret_value() if secret else None
+        options = {_name(url): LinkOptions(url, engines.model, key) for url in engines.urls}
+        limit = settings.limits.engine_sessions or profile.max_sessions
+        rolls_over = profile.horizon.seed is not Seed.NONE and profile.horizon.context_tokens is not None
+        self.pool = EnginePool(
+            [EngineSpec(name, each, limit, rolls_over) for name, each in options.items()], clock
+        )
+        self._instances = EngineInstances(dict(zip(options, engines.urls, strict=True)), key)
+        self._watch_s = settings.timeouts.watch_s
+        one = next(iter(options.values()))
+        self.runtime = RuntimeLimits(
+            open_s=one.connect_s + one.open_s + _SLACK_S,
+            deadlines=CallDeadlines(
+                call_s=one.reply_s + one.resume_s + _SLACK_S, close_s=one.close_s + _SLACK_S
+            ),
+        )
+        self.lasting = NativeLasting(profile)
+        self.offer = Offer(
+            model=engines.model,
+            family=profile.family,
+            context_tokens=profile.horizon.context_tokens or 0,
+            capabilities=native_capabilities(profile, self.pool.capacity),
+            defaults=SessionConfig(
+                model=engines.model, language=settings.language, modalities=profile.output
+            ),
+            personas=frozenset(),
+            languages=frozenset({settings.language}),
+            frames=_PIXELS,
+            over_http=False,
+        )
+
+    async def build(self, spec: SessionSpec, kept: Kept) -> Built:
+        backend = NativeBackend(
+            kept.session_id,
+            self._profile,
+            self.pool,
+            self._links,
+            kept.log,
+            self._clock,
+            self._ids,
+            NativeOptions(max_sessions=self.pool.capacity),
+            history=kept.history,
+        )
+        return Built(backend, lambda: None, dict, backend.statistics)
+
+    async def watch(self) -> None:
+        """Notice engines that were started anew: what they held is gone."""
+        while True:
+            for name in self._instances.names:
+                try:
+                    instance = await self._instances.of(name)
+                except EngineError:
+                    continue  # openings say whether it lives
+                if instance is not None:
+                    self.pool.seen(name, instance)
+            await self._clock.sleep(self._watch_s)
+
+    def state(self) -> EngineState:
+        states = [str(figures["state"]) for figures in self.pool.statistics().values()]
+        ready = sum(state in _READY for state in states)
+        told = f"{ready} of {len(states)} engines take sessions"
+        if "up" in states:
+            return EngineState(True, "ready", told)
+        if ready or "late" in states:
+            return EngineState(bool(ready), "slow", told)
+        return EngineState(False, "wedged" if "wedged" in states else "dead", told)
+
+    def facts(self) -> Mapping[str, Any]:
+        return {
+            "urls": list(self._engines.urls),
+            "family": self._profile.family,
+            "model": self._engines.model,
+            "sessions": self.pool.capacity,
+        }
+
+    def gauges(self, built: tuple[Built, ...]) -> Gauges:
+        engine, by_name = self.state(), self.pool.statistics()
+        inputs = [each.statistics().get("input", {}) for each in built]
+
+        def of(key: str) -> Mapping[str, float]:
+            return {name: float(figures[key]) for name, figures in by_name.items()}
+
+        return {
+            "pairings": of("sessions"),
+            "seats_limit": of("limit"),
+            "seats_opening": of("opening"),
+            "seats_closing": of("closing"),
+            "seats_expired": of("expired"),
+            "seats_failed": of("failed"),
+            "seats_refused": float(self.pool.refused),
+            "engine_real_time_factor": of("real_time_factor"),
+            "engine_up": {name: float(f["state"] in _READY) for name, f in by_name.items()},
+            "units_waiting": float(sum(each.get("units", 0) for each in inputs)),
+            "engine_ready": float(engine.ready),
+            "engine_state": {state: float(state == engine.state) for state in ENGINE_STATES},
+        }
+
+    async def aclose(self) -> None:
+        await self.pool.aclose()
+        await self._instances.aclose()
+
+
+def _name(url: str) -> str:
+    """An engine by its address, as metrics and logs name it."""
+    return urlsplit(url).netloc
