@@ -40,7 +40,7 @@ from orchestrator.replay_track import check_settings, replay_track
 from orchestrator.runtime.actor import Session, SessionParts
 from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
-from orchestrator.session.backend import BackendOutput, SessionConfig, TickDone, TickStarted
+from orchestrator.session.backend import BackendOutput, Clock, SessionConfig, TickDone, TickStarted
 from orchestrator.settings import Settings
 from orchestrator.sources import SourceRules, Sources
 from orchestrator.text_access import ImageAccess
@@ -72,7 +72,7 @@ class Core:
     Open it with ``open_core``; ``aclose`` ends every session.
     """
 
-    def __init__(self, settings: Settings, track: Track, keeper: Keeper, clock: SystemClock) -> None:
+    def __init__(self, settings: Settings, track: Track, keeper: Keeper, clock: Clock) -> None:
         self.settings = settings
         self.track = track
         self.clock = clock

@@ -132,7 +132,7 @@ def replay(
         raise typer.Exit(_listen(audio, source, server, api_key, model, out, commit, ref_audio, tail))
     if source is None:
         raise typer.BadParameter(
-            "name what is to be watched, or a recording with --audio", param_hint="SOURCE"
+            "name what is watched, or a recording with --audio", param_hint="SOURCE"
         )
     if server is not None:
         if not server.startswith(("http://", "https://")):

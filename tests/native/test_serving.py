@@ -1,0 +1,91 @@
+"""A service in front of full-duplex engines: the doors, admission over several engines, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.client import ClientError, VigilClient
+from tests.api.scripted import error
+from tests.native.serving import MODEL, NativeServed, reference
+from tests.realtime.serving import eventually
+
+
+def opening(**more: Any) -> dict[str, Any]:
+    return {"modalities": ["audio", "text"], "ref_audio": reference(), **more}
+
+
+async def test_the_model_is_listed_and_what_is_no_stream_is_refused(tmp_path: Path) -> None:
+    async with NativeServed(tmp_path) as served:
+        (model,) = (await served.client.get("/v1/models")).json()["data"]
+        assert model["id"] == MODEL and model["chunk_period_ms"] == 1000
+        assert (await served.client.get("/ready")).json()["status"] == "ready"
+        for headers in ({}, {"x-session-id": "cam"}):
+            body = {"messages": [{"role": "user", "content": "hello"}]}
+            response = await served.client.post("/v1/chat/completions", json=body, headers=headers)
+            assert (response.status_code, error(response)["code"]) == (400, "realtime_only")
+        query = await served.client.put("/v1/sessions/cam/query", json={"text": "what?"})
+        assert error(query)["code"] == "realtime_only"
+        assert served.core.registry.statistics()["slots"] == 0
+
+
+async def test_sessions_find_their_places_and_the_next_one_is_told(tmp_path: Path) -> None:
+    """Two engines of two places, one of each kept for rolling over: two sessions, and no third."""
+    async with NativeServed(tmp_path, engines=2, max_sessions=2) as served:
+        assert served.track.pool.capacity == 2
+        async with VigilClient(served.url, session=opening()) as one:
+            async with VigilClient(served.url, session=opening()) as two:
+                assert one.session_id != two.session_id
+                assert [len(engine.live) for engine in served.engines] == [1, 1]
+                with pytest.raises(ClientError) as refused:
+                    async with VigilClient(served.url, session=opening()):
+                        pass
+                assert refused.value.code == "resource_exhausted"
+                metrics = (await served.client.get("/metrics")).text
+                for engine in served.engines:
+                    assert f'vigil_pairings{{of="{engine.url[5:]}"}} 1.0' in metrics
+                assert "vigil_seats_refused 1.0" in metrics
+                assert 'vigil_pairings_opened_total{reason="opened"} 2.0' in metrics
+            await eventually(lambda: sum(len(engine.live) for engine in served.engines) == 1)
+            async with VigilClient(served.url, session=opening()):
+                pass
+
+
+async def test_an_engine_that_dies_is_seen_in_readiness(tmp_path: Path) -> None:
+    async with NativeServed(tmp_path) as served:
+        await served.engines[0].die()
+        with pytest.raises(ClientError):
+            async with VigilClient(served.url, session=opening()):
+                pass
+        response = await served.client.get("/ready")
+        assert response.status_code == 503
+        assert error(response)["code"] == "engine_dead"
+
+
+async def test_a_session_is_recorded_with_its_units(tmp_path: Path) -> None:
+    async with (
+        NativeServed(tmp_path, "listen") as served,
+        VigilClient(served.url, session=opening(include=["vigil.tick"])) as client,
+    ):
+        ticks: list[Any] = []
+
+        async def read() -> None:
+            async for event in client.events():
+                if event.type == "vigil.tick":
+                    ticks.append(event)
+
+        reading = asyncio.create_task(read())
+        await client.append(pcm=b"\x10\x10" * 32000)
+        await eventually(lambda: len(ticks) >= 2)
+        assert [tick.unit for tick in ticks[:2]] == [0, 1]
+        assert {tick.action for tick in ticks} == {"silence"}
+        name = client.session_id
+        about = (await served.client.get(f"/v1/sessions/{name}")).json()
+        assert about["live"] is True and about["model"] == MODEL
+        memory = await served.client.get(f"/v1/sessions/{name}/memory")
+        assert (memory.status_code, error(memory)["code"]) == (404, "no_memory")
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
