@@ -146,9 +146,10 @@ async def test_the_duplex_client_hears_it(tmp_path: Path) -> None:
         await ask(client, "What do you see?")
         await client.send({"type": "response.create"})
         response = await next_response(client)
-        pcm = b"".join([chunk.pcm async for chunk in response.audio()])
-        assert len(pcm) == 48 * CHAR_MS * len(WORDS)
-        await client.playback_ack(played_ms=CHAR_MS * len(WORDS), response_id=response.response_id)
+        chunks = [chunk async for chunk in response.audio()]
+        assert sum(map(len, chunks)) == 48 * CHAR_MS * len(WORDS)
+        assert response.transcript == WORDS
+        await client.ack_playback(response.played_ms)
         (session,) = served.core.registry.sessions()
         await eventually(lambda: session.view()["playback"]["played_ms"] == CHAR_MS * len(WORDS))
 
