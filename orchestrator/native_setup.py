@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from engine_launch import supervisor
 from engine_launch.duplex_check import duplex_check
-from engine_launch.errors import LaunchError
+from engine_launch.errors import LaunchError, ProfileError
 from engine_launch.launch import up
-from engine_launch.profile import base_name, load_profile, profile_names
+from engine_launch.profile import load_profile
 from engine_launch.selfcheck import SelfCheck, Status
 from engine_launch.supervisor import Running
 from engine_launch.target import already_running, duplex_family_at
@@ -59,9 +60,9 @@ def native_family(settings: Settings) -> str | None:
         return None
     for target in targets:
         if not _is_address(target):
-            named = load_profile(target) if base_name(target) in _names() else None
-            if named is not None and named.duplex:
-                return named.family
+            with suppress(ProfileError):  # what is wrong with it is told where it is started
+                if (named := load_profile(target)).duplex:
+                    return named.family
         elif (family := duplex_family_at(_http(target), _key(settings))) is not None:
             return family
     if any(_is_socket(target) for target in targets):
@@ -133,10 +134,6 @@ def _judge(url: str, check: SelfCheck, tell: Tell) -> str | None:
         wrong = failed[name]
         raise SetupError(f"{url}: {name}: {wrong.detail}. {wrong.remedy}", "engine_unfit", Exit.MODEL_MISSING)
     return check.facts.model if check.facts is not None else None
-
-
-def _names() -> set[str]:
-    return {base_name(name) for name in profile_names()}
 
 
 def _no_family(why: str) -> SetupError:
