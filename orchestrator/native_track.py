@@ -16,6 +16,7 @@ from orchestrator.api.metrics import ENGINE_STATES
 from orchestrator.backends.native.advertised import native_capabilities
 from orchestrator.backends.native.backend import NativeBackend
 from orchestrator.backends.native.options import NativeOptions
+from orchestrator.backends.native.rules import exact_input
 from orchestrator.engines.places import EngineSpec
 from orchestrator.engines.pool import EnginePool
 from orchestrator.instances import EngineInstances
@@ -24,7 +25,7 @@ from orchestrator.native_setup import NativeEngines
 from orchestrator.runtime.actor import RuntimeLimits
 from orchestrator.runtime.calls import CallDeadlines
 from orchestrator.runtime.registry import SessionSpec
-from orchestrator.session.backend import Clock, Ids, SessionConfig
+from orchestrator.session.backend import DEFAULT_INPUT, Clock, Ids, SessionConfig
 from orchestrator.settings import Settings
 from orchestrator.track import Built, Gauges, Offer
 from prompts.native import NativeProfile, Seed
@@ -83,6 +84,7 @@ class NativeTrack:
         )
         self._instances = EngineInstances(dict(zip(options, engines.urls, strict=True)), key)
         self._watch_s = settings.timeouts.watch_s
+        self._pending_bytes = settings.realtime.input_bytes
         one = next(iter(options.values()))
         self.runtime = RuntimeLimits(
             open_s=one.connect_s + one.open_s + _SLACK_S,
@@ -97,7 +99,10 @@ class NativeTrack:
             context_tokens=profile.horizon.context_tokens or 0,
             capabilities=native_capabilities(profile, self.pool.capacity),
             defaults=SessionConfig(
-                model=engines.model, language=settings.language, modalities=profile.output
+                model=engines.model,
+                language=settings.language,
+                modalities=profile.output,
+                input_format=exact_input(profile) or DEFAULT_INPUT,
             ),
             personas=frozenset(),
             languages=frozenset({settings.language}),
@@ -114,7 +119,7 @@ class NativeTrack:
             kept.log,
             self._clock,
             self._ids,
-            NativeOptions(max_sessions=self.pool.capacity),
+            NativeOptions(max_sessions=self.pool.capacity, max_pending_bytes=self._pending_bytes),
             history=kept.history,
         )
         return Built(backend, lambda: None, dict, backend.statistics)
