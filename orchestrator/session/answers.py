@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.session.backend import Action, AudioDelta, Decision, Heard, TurnEnd
 from orchestrator.session.commands import CreateResponse
-from orchestrator.session.effects import BackendTell
+from orchestrator.session.effects import BackendPlayback, BackendTell
 from orchestrator.session.events import Event, OutputCleared, ResponseListen
 from orchestrator.session.facts import ResponseEnded, ResponseStarted
 from orchestrator.session.fence import Fence
@@ -17,6 +17,8 @@ from orchestrator.session.states import State, Trigger
 
 LISTEN_EVERY_S = 10.0
 """A run of silences is told once, and again after this long."""
+TOLD_EVERY_MS = 1000
+"""Steps in which the backend learns how far the wall clock has played a response."""
 
 
 class Answers:
@@ -167,6 +169,7 @@ class Answers:
             requested=command is not None,
             in_history=asked.in_history,
             metadata=asked.metadata,
+            max_text_bytes=shared.capabilities.max_transcript_bytes,
         )
         self.active = response
         previous = self._history.add(response.item("in_progress", ""))
@@ -269,6 +272,11 @@ class Answers:
                 self._history.reserve(ledger.item_id)
                 if ledger.ended:
                     self.hear(ledger)
+            if ledger.settled or ledger.committed_ms - ledger.told_ms >= TOLD_EVERY_MS:
+                ledger.told_ms = ledger.committed_ms
+                self._shared.do(
+                    BackendPlayback(ledger.response_id, ledger.fence, ledger.played_ms, ledger.committed_ms)
+                )
 
     def tell_heard(self, ledger: Playback) -> None:
         """Tell the backend what was heard so far; told again whenever that is settled anew."""

@@ -104,6 +104,7 @@ class Capabilities:
     :param response_options: a single response may have settings of its own
     :param response_create: a response can be asked for; otherwise the model alone decides
     :param exact_input: the one format and rate that clients may send; ``None``: any, it is converted
+    :param max_transcript_bytes: of a response's text, UTF-8, kept in its item and its ending
     :param reserved_keys: keys of ``extra_body`` that only the server may set; ``name*`` reserves a prefix
     """
 
@@ -136,6 +137,7 @@ class Capabilities:
     response_options: bool = False
     response_create: bool = True
     exact_input: AudioFormat | None = None
+    max_transcript_bytes: int = 64 * 1024
     reserved_keys: tuple[str, ...] = ()
 
     @property

@@ -53,6 +53,7 @@ class Inputs:
     def append(self, command: AppendInput) -> None:
         shared = self._shared
         shared.move(Trigger.INPUT)
+        self._accounts.operations.name(command.operation_id, command.event_id)
         item = self._turns.open_item(command.item_id)
         decision = self._overlap(self._seen(command, vad_started=False))
         if decision is not None and decision.action is OverlapAction.DROP:

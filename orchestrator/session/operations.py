@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ class OperationLedger:
         self._remembered = remembered
         self._in_flight: set[str] = set()
         self._completed: OrderedDict[str, Outcome | None] = OrderedDict()
+        self._events: OrderedDict[str, str] = OrderedDict()
 
     def begin(self, operation_id: str) -> bool:
         """False when the operation is known: it must not be taken twice."""
@@ -44,6 +45,17 @@ class OperationLedger:
     def known(self, operation_id: str) -> bool:
         """It is in flight, or was completed lately."""
         return operation_id in self._in_flight or operation_id in self._completed
+
+    def name(self, operation_id: str, event_id: str | None) -> None:
+        """Remember the client's own id of the event that an operation came in."""
+        if event_id is not None:
+            self._events[operation_id] = event_id
+            while len(self._events) > self._remembered:
+                self._events.popitem(last=False)
+
+    def event_of(self, operations: Iterable[str]) -> str | None:
+        """The client's id of the event of the first of these that had one."""
+        return next((self._events[each] for each in operations if each in self._events), None)
 
     def accept(self, operation_id: str) -> None:
         """The backend took it."""

@@ -15,7 +15,7 @@ from orchestrator.session.inputs import Inputs
 from orchestrator.session.operations import Outcome
 from orchestrator.session.shared import Shared
 from orchestrator.session.turns import Turns
-from orchestrator.wire.errors import ServerFault, StoreUnavailable
+from orchestrator.wire.errors import ResourceExhausted, ServerFault, StoreUnavailable, of_code
 
 
 class Outputs:
@@ -96,8 +96,12 @@ class Outputs:
             self._shared.emit(ev.TickEvent(done.fence, record, done.error_code))
 
     def _failed(self, failed: be.Failed) -> None:
-        unkept = failed.code == StoreUnavailable.default_code
-        error = (StoreUnavailable if unkept else ServerFault)(failed.message, code=failed.code)
+        error = of_code(failed.code, failed.message)
+        if failed.code == StoreUnavailable.default_code:
+            error = StoreUnavailable(failed.message, code=failed.code)
+        elif not isinstance(error, ResourceExhausted):
+            error = ServerFault(failed.message, code=failed.code)
+        error.event_id = self._accounts.operations.event_of(failed.operations)
         for operation_id in failed.operations:
             self._answer(operation_id, {}, failed.code)
         if failed.fatal:

@@ -88,6 +88,8 @@ class Playback:
         """Nothing more of it will be played."""
         self.told: Heard | None = None
         """What the backend was told last of how much of it was heard."""
+        self.told_ms = 0
+        """What the backend was told by the wall clock."""
         self._aligned = aligned
         self._marks: list[tuple[int, int]] = []
         self._cap_ms: int | None = None

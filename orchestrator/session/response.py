@@ -42,10 +42,6 @@ from orchestrator.session.metrics import Stages
 from orchestrator.session.playback import Marks, Playback
 from orchestrator.wire.errors import ServerFault
 
-MAX_TEXT_CHARS = 64 * 1024
-"""Text kept in an item and in its ending; of a longer response the newest part, the rest is in memory."""
-
-
 RESPONSE_PREFIX = "resp-"
 
 
@@ -92,6 +88,7 @@ class Response:
     :param requested: it was asked for, and so exists before any output
     :param in_history: what is heard of it enters the conversation
     :param metadata: the client's own, returned with the response
+    :param max_text_bytes: of text kept in its item and its ending, UTF-8; of a longer one the newest part
     """
 
     def __init__(
@@ -103,8 +100,10 @@ class Response:
         requested: bool = False,
         in_history: bool = True,
         metadata: Mapping[str, Any] | None = None,
+        max_text_bytes: int = 64 * 1024,
     ) -> None:
         self.ledger = ledger
+        self._max_text_bytes = max_text_bytes
         self.response_id = ledger.response_id
         self.item_id = ledger.item_id
         self.fence = fence
@@ -188,7 +187,8 @@ class Response:
         if self.phase is Phase.CREATED and not text:
             return Item(self.item_id, "assistant", status)
         kind = "output_audio" if self.spoken else "output_text"
-        part = ContentPart(kind, text[-MAX_TEXT_CHARS:], self.ledger.total_ms, self.ledger.marks)
+        kept = _newest(text, self._max_text_bytes)
+        part = ContentPart(kind, kept, self.ledger.total_ms, self.ledger.marks)
         return Item(self.item_id, "assistant", status, (part,))
 
     def finish(self, status: str, reason: str | None, *, heard: str, committed: bool) -> tuple[Event, ...]:
@@ -250,3 +250,9 @@ class Response:
             raise ServerFault(f"response {self.response_id} is {before}; it cannot take {step}")
         self.phase = after
         return before
+
+
+def _newest(text: str, size: int) -> str:
+    """The end of a text, at most ``size`` bytes of it as UTF-8."""
+    end = text[-size:]
+    return end if len(end) * 4 <= size else end.encode()[-size:].decode(errors="ignore")
