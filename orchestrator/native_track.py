@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bridges.duplex_client.client import DuplexLink
-
 from bridges.duplex_client.link import LinkOptions, Links
 from bridges.engine import EngineError
 from bridges.frames import FrameBounds

@@ -1,4 +1,4 @@
-"""What a paired session offers: the engine's word where it gave one, else the profile's; ours for our layer."""
+"""What a paired session offers: the engine's word where it gave one, else the profile's; ours for our own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ from prompts.native import NativeProfile
 
 
 def native_capabilities(
-    profile: NativeProfile, max_sessions: int, told: Mapping[str, Any] | None = None
+    profile: NativeProfile,
+    max_sessions: int,
+    told: Mapping[str, Any] | None = None,
+    *,
+    engine_commits: bool = False,
 ) -> Capabilities:
-    """:param told: what the engine advertises; ``None``: before any engine was asked"""
+    """
+    :param told: what the engine advertises; ``None``: before any engine was asked
+    :param engine_commits: its detector seals turns, so it hears everything as it comes
+    """
     known: Mapping[str, Any] = {**profile.capabilities, **(told or {})}
 
     def has(key: str, otherwise: bool = False) -> bool:
@@ -39,7 +46,7 @@ def native_capabilities(
         max_frames_per_append=profile.frames_per_unit,
         output_modalities=profile.output,
         auto_response=profile.auto_response,
-        holds_turn_input=True,
+        holds_turn_input=not engine_commits,
         concurrent_turns=has("supports_concurrent_turn_requests", profile.concurrent_turns),
         text_follows_audio=profile.text_follows_audio,
         native_turn_policy=has("supports_model_native_turn_policy", profile.session_mode == "duplex"),
@@ -56,6 +63,7 @@ def native_capabilities(
         client_tools=profile.tools,
         response_create=profile.response_create,
         exact_input=exact_input(profile),
+        max_transcript_bytes=profile.max_transcript_bytes,
         reserved_keys=profile.reserved_keys,
     )
 

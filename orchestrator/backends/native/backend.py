@@ -19,6 +19,8 @@ from orchestrator.backends.native.advertised import native_capabilities, takes_f
 from orchestrator.backends.native.faults import GONE, told_of
 from orchestrator.backends.native.horizon import slides
 from orchestrator.backends.native.live import Live, LiveTools
+from orchestrator.backends.native.minder import Minder
+from orchestrator.backends.native.notes import Notes
 from orchestrator.backends.native.options import NativeOptions
 from orchestrator.backends.native.pairing import Pairing, Pairings
 from orchestrator.backends.native.remembered import Remembered
@@ -26,6 +28,7 @@ from orchestrator.backends.native.rollover import Rollover
 from orchestrator.backends.native.seat import Seats
 from orchestrator.backends.native.succession import Succession
 from orchestrator.backends.stream import OutputStream
+from orchestrator.backends.summaries import Summarizer
 from orchestrator.session.backend import (
     BackendOutput,
     Capabilities,
@@ -55,6 +58,7 @@ class NativeBackend:
 
     :param seats: where it takes its place on an engine; ``links``: how it talks to one
     :param history: facts that the session's log already holds, when it is resumed
+    :param summarizer: writes summaries of the talk; without one they are cut from it
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class NativeBackend:
         options: NativeOptions,
         *,
         history: Sequence[AnyFact] = (),
+        summarizer: Summarizer | None = None,
     ) -> None:
         self._profile = profile
         self._clock = clock
@@ -79,7 +84,11 @@ class NativeBackend:
         self._pairings = Pairings(session_id, profile, seats, links)
         self._began = clock.now()
         self._base_ms = 0
-        self._memory = Remembered(log, profile, self._now_ms, summarizer=options.summarizer)
+        self._memory = Remembered(log, profile, self._now_ms, summarizer=summarizer is not None)
+        self._notes: Notes | None = None
+        if summarizer is not None:
+            self._notes = Notes(self._memory.memory, self._memory.write, summarizer, clock)
+            self._memory.on_fact = self._notes.wake
         self._config = SessionConfig(model="")
         self._capabilities = native_capabilities(profile, options.max_sessions)
         self._live: Live | None = None
@@ -102,19 +111,31 @@ class NativeBackend:
         self._base_ms, self._history = memory.memory.now_ms, ()
         memory.persona = config.instructions
         seed = memory.seed() if memory.begun and not memory.memory.empty else None
-        pairing = await self._pairings.open(rules.body(profile, config, seed), 0)
-        told = pairing.opened.capabilities
-        memory.open(config)
-        memory.engine(0, "opened", pairing.seat.engine, seed, 0)
-        self._config = config
-        self._capabilities = native_capabilities(profile, self._options.max_sessions, told)
         rollover = Rollover(
             profile.horizon,
             memory,
             unit_ms=profile.audio.unit_ms,
             spare=profile.max_sessions > 1,
             unlimited=slides(config.extra_body.get("sliding_window_mode")),
-            seed=seed,
+            seed=seed or config.instructions,
+        )
+        pairing = await self._pairings.open(rules.body(profile, config, seed), 0)
+        try:
+            memory.open(config)
+            memory.engine(0, "opened", pairing.seat.engine, seed, 0)
+        except BaseException:
+            self._pairings.leave(pairing, "open_abandoned")
+            raise
+        self._config = config
+        self._start(pairing, rollover)
+
+    def _start(self, pairing: Pairing, rollover: Rollover) -> None:
+        profile, config, memory = self._profile, self._config, self._memory
+        told = pairing.opened.capabilities
+        auto = rules.auto(profile, config)
+        engine_commits = not auto and config.turn_detection is not None
+        self._capabilities = native_capabilities(
+            profile, self._options.max_sessions, told, engine_commits=engine_commits
         )
         tools = LiveTools(
             profile,
@@ -123,13 +144,18 @@ class NativeBackend:
             self._stream,
             self._pairings,
             memory,
-            rules.auto(profile, config),
+            auto,
+            lambda: self._config.turn_detection is not None,
+            engine_commits,
             takes_frames_alone(profile, told),
         )
         live = self._live = Live(tools, pairing, rollover)
         succession = self._succession = Succession(live, lambda: self._config)
         succession.read(pairing)
-        work = (live.intake.run, live.flush_late, live.mind)
+        minder = Minder(live, succession.step)
+        work = [live.intake.run, live.flush_late, minder.run]
+        if self._notes is not None:
+            work.append(self._notes.run)
         self._tasks = [asyncio.create_task(live.guard(run)) for run in work]
 
     async def append(self, unit: InputUnit, fence: Fence, operation_id: str) -> None:
@@ -156,18 +182,24 @@ class NativeBackend:
                 if item_id is not None:
                     self._memory.deleted(item_id)
             case Heard(response_id=response_id, text=text, complete=complete):
-                self._memory.heard(response_id, text, complete=complete)
-                live.rollover.heard()
-                live.minding.set()
+                # While it is played, nothing that was said so far went unheard.
+                self._memory.heard(response_id, text, complete=complete or not fact.settled)
+                if fact.settled:
+                    live.rollover.heard()
+                    live.minding.set()
             case ResponseOptions():
                 pass  # told only to backends that have them
 
     async def commit(self, fence: Fence, create_response: bool) -> None:
         live = self._require_open()
         live.responses.learn(fence)
+        if live.tools.engine_commits:
+            if create_response and not live.responses.adopt(fence):
+                live.ask(fence)
+            return
         live.intake.close_turn()
         forward = not live.tools.auto or self._profile.forward_commit
-        bound = live.responses.ask(fence) if create_response else None
+        bound = live.ask(fence) if create_response else None
         if not forward:
             return
         try:
@@ -212,6 +244,7 @@ class NativeBackend:
 
     async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
         live = self._require_open()
+        live.note_heard(response_id, fence, committed_ms)
         engine_id = live.responses.engine_id(fence)
         if engine_id is not None and live.pairing is not None:
             told = live.pairing.link.playback(engine_id, played_ms, committed_ms)
@@ -220,21 +253,13 @@ class NativeBackend:
     async def close(self, reason: str) -> None:
         """An engine that does not confirm is asked once more, by the next call; then its place says when
         it must have let go."""
-        live, first = self._live, not self._closing
-        self._closing = True
+        first, self._closing = not self._closing, True
         try:
-            if first and live is not None:
-                live.end()
-                self._leaving, live.pairing = live.pairing, None
-                for task in self._tasks:
-                    task.cancel()
-                await asyncio.gather(*self._tasks, return_exceptions=True)
+            if first and self._live is not None:
+                await self._stop(self._live)
             await self._leave(reason)
-            if first and live is not None and self._succession is not None:
+            if self._succession is not None:
                 await self._succession.stop()
-                await self._memory.flush()
-        except StoreError:
-            _log.exception("the end of a session's log could not be written")
         finally:
             await self._stream.end(Closed(reason))
 
@@ -251,6 +276,19 @@ class NativeBackend:
         """Sizes of everything that waits, all of it bounded."""
         live = self._live
         return {"outputs": self._stream.statistics(), **(live.statistics() if live is not None else {})}
+
+    async def _stop(self, live: Live) -> None:
+        """Nothing is written any more and nothing is told; the log is complete."""
+        live.closing = True
+        self._leaving, live.pairing = live.pairing, None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            live.end()
+            await self._memory.flush()
+        except StoreError:
+            _log.exception("the end of a session's log could not be written")
 
     # --- parts of the calls --------------------------------------------------------------------------------
 

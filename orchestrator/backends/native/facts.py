@@ -12,7 +12,7 @@ UNIT_COLUMNS = (
     *("unit", "generation", "start_ms", "end_ms", "bytes", "frames", "modality", "origin", "padded_ms"),
     *("written_ms", "action", "answered_ms"),
 )
-"""Of a row of ``units_written``. ``start_ms`` and ``end_ms``: on the stream's own clock; ``written_ms``: since
+"""Of a row of ``units_written``. ``start_ms``, ``end_ms``: on the stream's own clock; ``written_ms``: since
 the session opened; ``origin``: client, pad or silence; ``action``: listen, speak, lost, or ``null`` where the
 engine said nothing of the unit; ``answered_ms``: after the write."""
 

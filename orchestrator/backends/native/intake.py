@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from bridges.duplex_client.link import EngineLink, EngineUnit, LinkError
+from bridges.duplex_client.link import EngineLink, EngineUnit, LinkCode, LinkError
 from orchestrator.backends.native.faults import GONE, told_of
 from orchestrator.backends.native.units import Held, Origin, Splitter, StreamClock, Unit
+from orchestrator.backends.native.waiting import first_of
 from orchestrator.session.backend import Clock
 from orchestrator.session.units import InputUnit
-from orchestrator.wire.errors import Conflict, ResourceExhausted, VigilError
+from orchestrator.wire.errors import ResourceExhausted, ServerFault, VigilError
 
 REMEMBERED = 256
 """Appends that failed half way and may come again."""
@@ -77,6 +78,7 @@ class Intake:
         self._most_bytes = 0
         self._link: EngineLink | None = None
         self._writing: Queued | None = None
+        self._writing_since = 0.0
         self._changed = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
@@ -114,29 +116,38 @@ class Intake:
             return
         ticket = self._ticket = Ticket(operation_id, before, units)
         self._enqueue(units)
-        waiting = asyncio.ensure_future(self._clock.sleep(self._patience_s))
-        settled = asyncio.ensure_future(ticket.settled.wait())
-        try:
-            await asyncio.wait({waiting, settled}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-            settled.cancel()
-            self._ticket = None
+        await self._learn(ticket)
         if ticket.error is not None:
             raise ticket.error
+
+    async def _learn(self, ticket: Ticket) -> None:
+        """Wait until the ticket is settled; a write that is stuck was waited for once already."""
+        patience_s = self._patience_s
+        if self._writing is not None:
+            patience_s -= self._clock.now() - self._writing_since
+        if patience_s <= 0:
+            self._ticket = None
+            return
+        try:
+            await first_of(ticket.settled.wait(), self._clock.sleep(patience_s))
+        finally:
+            self._ticket = None
 
     def close_turn(self) -> tuple[Unit, ...]:
         """Fill the residual up and queue it; nothing at an exact boundary."""
         if self.failed():
-            raise Conflict("the append before this commit failed; append again", code="commit_aborted")
+            raise ServerFault("the append before this commit failed; append again", code="commit_aborted")
         self._rest()
         units = self._splitter.tail()
         self._enqueue(units)
         return units
 
     def silence(self, guard: Callable[[], bool]) -> None:
-        """Queue one unit of silence, for as long as ``guard`` holds."""
-        self._enqueue((self._splitter.silence(),), guard)
+        """Queue one unit of silence, for as long as ``guard`` holds; what is left of speech goes first."""
+        if self._splitter.held.samples:
+            self._enqueue(self._splitter.tail())
+        else:
+            self._enqueue((self._splitter.silence(),), guard)
 
     def clear(self) -> tuple[str, ...]:
         """Drop what was not written; the appends it came in. A unit that is being written stays."""
@@ -199,11 +210,13 @@ class Intake:
                 continue
             if queued.guard is not None and not queued.guard():
                 self._take_back(queued)
+                if not self._queue:
+                    self._splitter.give_back(queued.unit)
                 continue
             await self._write(queued, self._link)
 
     async def _write(self, queued: Queued, link: EngineLink) -> None:
-        self._writing = queued
+        self._writing, self._writing_since = queued, self._clock.now()
         try:
             event_id = await link.append(self._encode(queued.unit))
         except LinkError as error:
@@ -211,6 +224,8 @@ class Intake:
                 # Not written: it goes first to whatever link comes next.
                 if self._link is link:
                     self._link = None
+            elif error.code == LinkCode.BACKPRESSURE:
+                await self._clock.sleep(self._unit_s / 4)
             else:
                 await self._refuse(queued, told_of(error))
             return
@@ -233,13 +248,7 @@ class Intake:
             return True
         self._settle()
         self._changed.clear()
-        news = asyncio.ensure_future(self._changed.wait())
-        sleep = asyncio.ensure_future(self._clock.sleep(due - self._clock.now()))
-        try:
-            await asyncio.wait({news, sleep}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            news.cancel()
-            sleep.cancel()
+        await first_of(self._changed.wait(), self._clock.sleep(due - self._clock.now()))
         return False
 
     async def _refuse(self, queued: Queued, error: VigilError) -> None:

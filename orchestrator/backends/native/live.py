@@ -1,7 +1,7 @@
-"""A session whose engine session is open: input goes in on one side, the engine's words come out on the other.
+"""A session with an engine session: input goes in on one side, the engine's words come out on the other.
 
 Four tasks: the writer of units, one reader for each engine session, the one that lets a chunk of speech wait
-for its words no longer than it may, and the one that minds the time.
+for its words no longer than it may, and the one that minds the time (``Minder``).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from bridges.duplex_client.link import (
     LinkLost,
     LinkResumed,
     Listening,
+    UserSpeech,
 )
 from memory.store.errors import StoreError
-from orchestrator.backends.native.continuation import Continuation
 from orchestrator.backends.native.facts import EngineSessionEnded
 from orchestrator.backends.native.intake import Intake
 from orchestrator.backends.native.options import NativeOptions
@@ -38,6 +38,7 @@ from orchestrator.backends.native.responses import Bound, Responses
 from orchestrator.backends.native.rollover import Rollover
 from orchestrator.backends.native.translate import Translator
 from orchestrator.backends.native.units import Origin, Splitter, Unit
+from orchestrator.backends.native.waiting import first_of
 from orchestrator.backends.store_faults import told_of as store_told_of
 from orchestrator.backends.stream import OutputStream
 from orchestrator.session.backend import (
@@ -54,10 +55,13 @@ from orchestrator.session.backend import (
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.media import rms
+from orchestrator.session.playback import heard_prefix
 from orchestrator.wire.audio import Samples, float_to_pcm16, pcm16_to_float
 from orchestrator.wire.errors import ServerFault, VigilError
-from prompts.native import NativeProfile, SilenceContinuation
+from prompts.native import NativeProfile
 
+REPORT_MS = 10_000
+"""Of speech that was heard, before memory is told of it while the response still runs."""
 SILENT_RMS = 0.003
 """Speech is louder."""
 _SAID = (Decision, TextDelta, AudioDelta, Metrics, TurnEnd)
@@ -67,7 +71,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LiveTools:
-    """What a live session works with."""
+    """What a live session works with.
+
+    :param auto: the model decides when to speak
+    :param detects: the client asked for the engine's detector
+    :param engine_commits: that detector seals turns
+    :param frame_units: the engine takes a frame group without audio
+    """
 
     profile: NativeProfile
     options: NativeOptions
@@ -76,6 +86,8 @@ class LiveTools:
     pairings: Pairings
     memory: Remembered
     auto: bool
+    detects: Callable[[], bool]
+    engine_commits: bool
     frame_units: bool
 
 
@@ -117,22 +129,21 @@ class Live:
         )
         self.intake.allows = self._allows
         self.intake.switch(pairing.link)
-        self._continuation = Continuation(self.unit_s, auto=tools.auto)
         self._saying = asyncio.Lock()
         self._chunks = 0
         self._held = asyncio.Event()
-        self._owed_at: float | None = None
+        self.written_at: float | None = None
+        """When a unit, of whatever origin, was written last."""
+        self.owed_at: float | None = None
+        """When the oldest unit was written behind the engine's last word."""
         self._losses: deque[float] = deque(maxlen=options.lives)
         self._playing = False
         self.on_lost: Callable[[], Awaitable[None]] = self._nothing
         self.on_other: Callable[[Pairing, EngineEvent], Awaitable[None]] = self._nothing_of
-        self.on_minding: Callable[[float], Awaitable[None]] = self._nothing_at
 
     async def _nothing(self) -> None: ...
 
     async def _nothing_of(self, pairing: Pairing, event: EngineEvent) -> None: ...
-
-    async def _nothing_at(self, now: float) -> None: ...
 
     # --- what the engine says -------------------------------------------------------------------------
 
@@ -150,7 +161,7 @@ class Live:
             self.minding.set()
 
     async def _take(self, event: EngineEvent) -> None:
-        self._owed_at = None
+        self.owed_at = None
         match event:
             case LinkLost():
                 return
@@ -160,6 +171,8 @@ class Live:
             case EngineFault():
                 await self._fault(event)
                 return
+            case UserSpeech() if not self.tools.detects():
+                return  # its guess by loudness; the session makes its own
             case Heard(item_id=item_id, transcript=transcript):
                 self.tools.memory.said(item_id, transcript)
             case _:
@@ -243,7 +256,7 @@ class Live:
         self._records.generation = pairing.generation
         self.pairing = pairing
         self.unsealed = False
-        self._owed_at = None
+        self.owed_at = None
         self.intake.switch(pairing.link)
         self.linked.set()
 
@@ -317,9 +330,9 @@ class Live:
     async def _sent(self, unit: Unit, event_id: str) -> None:
         now = self.tools.clock.now()
         self.unsealed = True
-        self._continuation.written(now)
-        if self._owed_at is None:
-            self._owed_at = now
+        self.written_at = now
+        if self.owed_at is None:
+            self.owed_at = now
         self.rollover.unit(now, unit.duration_ms, int(bool(unit.frames)))
         if unit.speech is not None:
             self.rollover.speech(now, user=unit.speech)
@@ -335,6 +348,31 @@ class Live:
             self.responses.fence, "runtime_append_failed", error.message, operations=unit.operations
         )
         await self.put(failed)
+
+    def note_heard(self, response_id: str, fence: Fence, committed_ms: int) -> None:
+        """One response may run as long as its engine session: memory learns in time what was heard of it."""
+        bound = self.responses.by_fence(fence)
+        if bound is None or bound.ended or committed_ms - bound.reported_ms < REPORT_MS:
+            return
+        bound.reported_ms = committed_ms
+        text = heard_prefix(bound.text, tuple(bound.marks), bound.audio_ms, committed_ms)
+        self.tools.memory.heard(response_id, text, complete=True)
+
+    def ask(self, fence: Fence) -> Bound:
+        """Words are wanted; from now on the engine owes some."""
+        self.owed_at = self.tools.clock.now()
+        self.minding.set()
+        return self.responses.ask(fence)
+
+    async def stop_response(self, bound: Bound) -> None:
+        """The model has had all the silence that it may have for one response: tell it, and the client."""
+        async with self._saying:
+            await self._say(self._translator.stopped(bound))
+        if bound.key is not None and self.pairing is not None:
+            try:
+                await self.pairing.link.cancel(bound.key[1])
+            except LinkError as error:
+                _log.warning("an engine did not take a cancel: %s", error)
 
     # --- cancel ---------------------------------------------------------------------------------------
 
@@ -354,103 +392,29 @@ class Live:
         if pairing is None or not targets:
             return
         began = [bound for bound in targets if bound.key is not None]
+        late = self.tools.clock.sleep(self.tools.options.cancel_s)
+        await first_of(self._end_at_engine(pairing, began, unbegun=len(began) < len(targets)), late)
+        for bound in began:
+            if not bound.ended:
+                _log.warning("an engine did not end what was cancelled in time")
+            self.responses.end(bound)
+
+    async def _end_at_engine(self, pairing: Pairing, began: list[Bound], *, unbegun: bool) -> None:
+        """Ask for the end of these, and wait for the engine's word that they have ended."""
         try:
             for bound in began:
                 assert bound.key is not None
                 await pairing.link.cancel(bound.key[1])
-            if len(began) < len(targets):
+            if unbegun:
                 await pairing.link.cancel(None)
         except LinkError as error:
             _log.warning("an engine did not take a cancel: %s", error)
-        await self._all_ended(began)
-        for bound in began:
-            self.responses.end(bound)
+        while pairing is self.pairing and not all(bound.ended for bound in began):
+            self.ended.clear()
+            await self.ended.wait()
 
     def _stale(self, output: BackendOutput) -> bool:
         return isinstance(output, _SAID) and output.fence.is_stale(self.responses.fence)
-
-    async def _all_ended(self, bounds: list[Bound]) -> None:
-        late = asyncio.ensure_future(self.tools.clock.sleep(self.tools.options.cancel_s))
-        try:
-            while not late.done() and self.pairing is not None and not all(b.ended for b in bounds):
-                self.ended.clear()
-                news = asyncio.ensure_future(self.ended.wait())
-                await asyncio.wait({late, news}, return_when=asyncio.FIRST_COMPLETED)
-                news.cancel()
-            if late.done():
-                _log.warning("an engine did not end what was cancelled in time")
-        finally:
-            late.cancel()
-
-    # --- time -----------------------------------------------------------------------------------------
-
-    async def mind(self) -> None:
-        """Feed silence, leave the engine session in time, and notice an engine that says nothing any more."""
-        clock = self.tools.clock
-        while True:
-            self.minding.clear()
-            now = clock.now()
-            await self.on_minding(now)
-            await self._feed_silence(now)
-            await self._check_wedged(now)
-            times = [at for at in self._times(clock.now()) if at is not None]
-            if not times:
-                await self.minding.wait()
-                continue
-            sleep = asyncio.ensure_future(clock.sleep(max(0.0, min(times) - clock.now())))
-            news = asyncio.ensure_future(self.minding.wait())
-            try:
-                await asyncio.wait({sleep, news}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                sleep.cancel()
-                news.cancel()
-
-    def _times(self, now: float) -> tuple[float | None, ...]:
-        return (self.rollover.next_at(now), self._continuation.due(self._continued()), self._wedged_at())
-
-    def _continued(self) -> Bound | None:
-        """The response for which silence is made."""
-        if self.pairing is None or self.intake.waits:
-            return None
-        begun = (each for each in self.responses.open() if each.key is not None)
-        return next((each for each in begun if not self.responses.is_stale(each)), None)
-
-    async def _feed_silence(self, now: float) -> None:
-        bound = self._continued()
-        due = self._continuation.due(bound)
-        if bound is None or due is None or now < due:
-            return
-        self._continuation.written(now)
-        if self.tools.profile.silence_continuation is SilenceContinuation.ENGINE:
-            self.rollover.unit(now, self.tools.profile.audio.unit_ms)  # the engine feeds itself as much
-            return
-        if not self._continuation.spent(bound):
-            bound.silence_units += 1
-            self.intake.silence(lambda: not (self.responses.is_stale(bound) or self.intake.real()))
-            return
-        async with self._saying:
-            await self._say(self._translator.stopped(bound))
-        if bound.key is not None and self.pairing is not None:
-            try:
-                await self.pairing.link.cancel(bound.key[1])
-            except LinkError as error:
-                _log.warning("an engine did not take a cancel: %s", error)
-
-    def _wedged_at(self) -> float | None:
-        """When an engine that owes an answer has been silent too long.
-
-        One that never says anything of single units owes nothing for them.
-        """
-        if self.pairing is None or self._owed_at is None:
-            return None
-        owes = self._records.answered > 0 if self.tools.auto else self.responses.asked is not None
-        return self._owed_at + self.tools.options.wedged_s if owes else None
-
-    async def _check_wedged(self, now: float) -> None:
-        at, pairing = self._wedged_at(), self.pairing
-        if at is not None and now >= at and pairing is not None:
-            self.tools.pairings.leave(pairing, "wedged")
-            await self.lose("wedged", confirmed=False, left=True)
 
     # --- the end --------------------------------------------------------------------------------------
 
@@ -468,9 +432,14 @@ class Live:
             await self.put(Failed(self.responses.fence, told.code, told.message, fatal=True))
 
     def end(self) -> None:
-        self.closing = True
+        """The last of what is recorded."""
         self._translator.forget_held()
         self._records.end()
+
+    @property
+    def answers_units(self) -> bool:
+        """The engine has said something of single units."""
+        return self._records.answered > 0
 
     @property
     def heard_anything(self) -> bool:

@@ -16,7 +16,6 @@ class NativeOptions:
     :param pair_s: how long a chunk of speech waits for its words
     :param cancel_s: how long the engine may take to end what was cancelled
     :param wedged_s: without any word of an engine that has input and owes an answer, it counts as lost
-    :param summarizer: somebody writes the summaries that memory wants
     :param lives: engine sessions that may be lost in ``lives_s``; one more ends the session
     """
 
@@ -29,4 +28,3 @@ class NativeOptions:
     wedged_s: float = 20.0
     lives: int = 3
     lives_s: float = 60.0
-    summarizer: bool = False

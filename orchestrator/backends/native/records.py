@@ -113,8 +113,9 @@ class UnitRecords:
         took = None if action is None else round((self._now() - written.at) * 1000, 1)
         unit = written.unit
         self._row(written, action, took)
+        tick = self.tick()
         record = {
-            "tick": self.tick(),
+            "tick": tick,
             "unit": unit.number,
             "media_time_s": unit.end_ms / 1000,
             "action": action,
@@ -126,7 +127,7 @@ class UnitRecords:
             "latency_ms": took,
             "generation": written.generation,
         }
-        return TickDone(fence, record["tick"], unit.operations, record)
+        return TickDone(fence, tick, unit.operations, record)
 
     def _row(self, written: _Written, action: str | None, took: float | None) -> None:
         unit = written.unit

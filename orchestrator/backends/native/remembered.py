@@ -9,15 +9,23 @@ from memory.seed import seed_text
 from memory.spoken import SpokenMemory
 from orchestrator.backends.native.facts import NativeFact
 from orchestrator.session.backend import FactLog, SessionConfig
+from prompts.conversation import telling
+from prompts.loader import PackError
 from prompts.native import NativeProfile
+
+DEFAULT_LANGUAGE = "en"
 
 
 class Remembered:
-    """:param now_ms: of the session's media clock"""
+    """
+    :param now_ms: of the session's media clock
+    :param summarizer: somebody writes the summaries that memory wants, and is told of news by ``on_fact``
+    """
 
     def __init__(
         self, log: FactLog, profile: NativeProfile, now_ms: Callable[[], int], *, summarizer: bool
     ) -> None:
+        self.on_fact: Callable[[], None] = lambda: None
         self._log = log
         self._profile = profile
         self._now_ms = now_ms
@@ -46,7 +54,7 @@ class Remembered:
                 f.SpokenOpened(
                     family=self._profile.family,
                     digest=self._profile.digest,
-                    language=config.language or "en",
+                    language=_language(config.language),
                     seed_tokens=max(1, self._profile.horizon.seed_max_tokens),
                     summarizer=self._summarizer,
                 )
@@ -56,6 +64,7 @@ class Remembered:
         """Fold and log a fact; one that memory refuses is not logged."""
         self.memory.apply(fact)
         self._log.append(fact.kind, f.fact_data(fact))
+        self.on_fact()
 
     def note(self, fact: NativeFact) -> None:
         """Log a fact that memory does not fold."""
@@ -110,3 +119,12 @@ class Remembered:
                 gap_ms=gap_ms,
             )
         )
+
+
+def _language(asked: str | None) -> str:
+    """The language that memory is told in: the client's, if it ships."""
+    try:
+        telling(asked or DEFAULT_LANGUAGE)
+    except PackError:
+        return DEFAULT_LANGUAGE
+    return asked or DEFAULT_LANGUAGE

@@ -31,9 +31,11 @@ class Bound:
     listened: Listening | None = None
     samples: int = 0
     rate: int = 0
-    marked_ms: int = -1
-    text_bytes: int = 0
-    silence_units: int = field(default=0)
+    text: str = ""
+    marks: list[tuple[int, int]] = field(default_factory=list)
+    silence_units: int = 0
+    reported_ms: int = 0
+    """What memory knows to be heard of it while it runs."""
 
     @property
     def audio_ms(self) -> int:
@@ -64,6 +66,17 @@ class Responses:
         bound = Bound(fence, asked=True)
         self._asked.append(bound)
         return bound
+
+    def adopt(self, fence: Fence) -> bool:
+        """The session announced a response that the engine began by itself; True if there is one."""
+        self.learn(fence)
+        self._turn = max(self._turn, fence.turn)
+        for key, bound in reversed(self._known.items()):
+            if key[0] == self.generation and not self.is_stale(bound) and not bound.asked:
+                bound.asked = True
+                self._by_fence[fence] = key
+                return True
+        return False
 
     def of(self, response_id: str) -> Bound:
         """The response of that engine id, bound now if it is new."""
@@ -97,6 +110,10 @@ class Responses:
         if bound in self._asked:
             self._asked.remove(bound)
 
+    def by_fence(self, fence: Fence) -> Bound | None:
+        key = self._by_fence.get(fence)
+        return self._known.get(key) if key is not None else None
+
     def engine_id(self, fence: Fence) -> str | None:
         """The current engine's id of the response of that fence."""
         key = self._by_fence.get(fence)
@@ -106,6 +123,8 @@ class Responses:
         """Events come from another engine session from here on; no old id can mean anything any more."""
         self.generation = generation
         self._asked.clear()
+        for bound in self._known.values():
+            bound.ended = True
 
     def statistics(self) -> dict[str, int]:
         return {"open": len(self.open()), "asked": len(self._asked), "known": len(self._known)}

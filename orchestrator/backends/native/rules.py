@@ -72,6 +72,12 @@ def check_update(profile: NativeProfile, old: SessionConfig, new: SessionConfig,
         raise InvalidRequest(
             "the instructions cannot change once the model has had input", code=code, param="instructions"
         )
+    if not auto(profile, new) and (new.turn_detection is None) != (old.turn_detection is None):
+        raise InvalidRequest(
+            "in turn mode the detector is chosen when the session opens",
+            code="unsupported_turn_detection",
+            param="turn_detection",
+        )
     if new.auto_response != old.auto_response and auto(profile, new) != auto(profile, old):
         raise InvalidRequest(
             "auto_response is chosen when the session opens",

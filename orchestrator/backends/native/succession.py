@@ -32,6 +32,7 @@ from orchestrator.backends.native.rollover import (
     Warm,
 )
 from orchestrator.backends.native.rules import body
+from orchestrator.backends.native.waiting import first_of
 from orchestrator.session.backend import Notice, SessionConfig
 from orchestrator.wire.errors import VigilError
 
@@ -59,7 +60,6 @@ class Succession:
         self._tasks: set[asyncio.Task[None]] = set()
         live.on_lost = self._on_lost
         live.on_other = self._on_other
-        live.on_minding = self.step
 
     async def step(self, now: float) -> None:
         """Carry out what is wanted now."""
@@ -142,13 +142,7 @@ class Succession:
             except LinkError:
                 return  # its last event says so
             fed_ms = audio.unit_ms
-            late = asyncio.ensure_future(tools.clock.sleep(WARM_S))
-            said = asyncio.ensure_future(fresh.said.wait())
-            try:
-                await asyncio.wait({late, said}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                late.cancel()
-                said.cancel()
+            await first_of(fresh.said.wait(), tools.clock.sleep(WARM_S))
         rollover.fresh_warm(generation, fed_ms)
         live.minding.set()
 

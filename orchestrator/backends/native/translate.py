@@ -48,6 +48,7 @@ class Translator:
         self._responses = responses
         self._tick = tick
         self._held: AudioChunk | None = None
+        self._behind: list[BackendOutput] = []  # figures that came while a chunk waited for its words
         self.dropped = 0
         """Events of responses that were over, or cancelled."""
 
@@ -75,7 +76,7 @@ class Translator:
             case SpokenText(response_id=response_id, text=text):
                 bound = self._responses.of(response_id)
                 if text and not self._is_over(bound):
-                    bound.text_bytes += len(text.encode())
+                    bound.text += text
                     outputs += [*self._spoke(bound), TextDelta(bound.fence, text)]
             case Listening():
                 outputs += self._listens(event)
@@ -101,6 +102,7 @@ class Translator:
     def forget_held(self) -> None:
         """A cancel came: nothing that waits is said any more."""
         self._held = None
+        self._behind.clear()
 
     def end(self, bound: Bound, status: str, reason: str | None) -> list[BackendOutput]:
         """End a response on our own account."""
@@ -148,21 +150,22 @@ class Translator:
             return []
         outputs = self._spoke(bound)
         bound.samples, bound.rate = bound.samples + len(chunk.pcm) // 2, chunk.rate_hz
-        bound.text_bytes += len(text.encode())
+        bound.text += text
         if text:
             outputs.append(TextDelta(bound.fence, text))
         # The engine says all marks again with every chunk; each is told once.
-        marks = tuple(mark for mark in chunk.marks if mark[1] > bound.marked_ms)
-        if marks:
-            bound.marked_ms = max(mark[1] for mark in marks)
+        marked_ms = bound.marks[-1][1] if bound.marks else -1
+        marks = tuple(sorted(mark for mark in chunk.marks if mark[1] > marked_ms))
+        bound.marks.extend(marks)
         outputs.append(AudioDelta(bound.fence, chunk.pcm, chunk.rate_hz, marks))
-        return outputs
+        behind, self._behind = self._behind, []
+        return [*outputs, *behind]
 
     def _listens(self, event: Listening) -> list[BackendOutput]:
-        bound = self._responses.find(event.response_id) if event.response_id is not None else None
+        bound = self._listening_in(event)
         if bound is not None:
             # More may follow in the same response; if it ends instead, it ended listening.
-            if not self._is_over(bound):
+            if not self._is_over(bound) and not event.metadata.get("buffering"):
                 bound.listened = event
             return []
         asked = self._responses.asked
@@ -171,6 +174,13 @@ class Translator:
             fence = asked.fence
             self._responses.end(asked)
         return [Decision(fence, self._tick(), Action.SILENCE, reason=_reason(event))]
+
+    def _listening_in(self, event: Listening) -> Bound | None:
+        """The response in which the model listens: the one named, or the one that is open."""
+        if event.response_id is not None:
+            return self._responses.find(event.response_id)
+        begun = (each for each in self._responses.open() if each.key is not None)
+        return next((each for each in begun if not self._responses.is_stale(each)), None)
 
     def _done(self, event: ResponseDone) -> list[BackendOutput]:
         bound = self._responses.of(event.response_id)
@@ -200,7 +210,10 @@ class Translator:
         bound = self._responses.find(response_id) if response_id is not None else None
         if bound is None or self._responses.is_stale(bound):
             return []
-        return [Metrics(bound.fence, stages)]
+        if self._held is None:
+            return [Metrics(bound.fence, stages)]
+        self._behind.append(Metrics(bound.fence, stages))
+        return []
 
 
 def _reason(event: Listening) -> str:

@@ -147,6 +147,11 @@ class Splitter:
         """One unit of silence; it is only made when nothing is held."""
         return self._close(padded=self._unit_bytes // SAMPLE_BYTES, origin=Origin.SILENCE)
 
+    def give_back(self, unit: Unit) -> None:
+        """A unit of silence that was not written leaves no hole in the clock."""
+        if self.held.number == unit.number + 1:
+            self.held = replace(self.held, number=unit.number)
+
     def drop(self) -> tuple[str, ...]:
         """Forget what is held; the appends it came in. The clock goes on where it was."""
         operations = self.held.operations
