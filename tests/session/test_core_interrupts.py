@@ -10,7 +10,7 @@ from orchestrator.session.commands import (
     CreateResponse,
     Interrupt,
 )
-from orchestrator.session.effects import BackendCancel
+from orchestrator.session.effects import BackendCancel, BackendClear
 from orchestrator.session.events import (
     ResponseCreated,
     ResponseDone,
@@ -35,7 +35,7 @@ def test_an_interrupt_with_nothing_running_still_moves_the_epoch() -> None:
     d.send(Interrupt(barge_in=False))
     assert d.core.fence.epoch == 1
     assert d.types() == ["input_audio_buffer.cleared"]
-    assert isinstance(d.done[-1], BackendCancel)
+    assert [type(effect) for effect in d.done[-2:]] == [BackendCancel, BackendClear]
 
 
 def test_a_barge_in_where_there_is_none() -> None:
