@@ -93,5 +93,7 @@ def _size(command: cmd.AnyCommand) -> int:
             return len(text.encode())
         case cmd.CreateItem(item=item):
             return sum(len(part.text.encode()) for part in item.content)
+        case cmd.ReturnOutput(output=output):
+            return len(output.encode())
         case _:
             return 0

@@ -191,7 +191,16 @@ class ResponseOptions:
     modalities: tuple[str, ...] | None = None
 
 
-ConversationFact = QueryAsked | QueryCleared | Heard | ResponseOptions
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool of the client's gave back for a call. ``item_id``: of the item that says so."""
+
+    call_id: str
+    output: str
+    item_id: str
+
+
+ConversationFact = QueryAsked | QueryCleared | Heard | ResponseOptions | ToolResult
 
 
 # --- outputs -------------------------------------------------------------------------------------------
@@ -310,6 +319,16 @@ class Delegation:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """The model calls a tool of the client's; ``arguments`` as JSON text."""
+
+    fence: Fence
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Something the client should know: engine_lost, engine_recovered, rolled_over, unhealthy_output ..."""
 
@@ -346,6 +365,7 @@ BackendOutput = (
     | TurnEnd
     | TickDone
     | Delegation
+    | ToolCalled
     | Notice
     | Failed
     | Closed

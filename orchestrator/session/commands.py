@@ -82,6 +82,15 @@ class CreateItem(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class ReturnOutput(Command):
+    """What a tool of the client's gave back for a call of the model's."""
+
+    item_id: str
+    call_id: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
 class RetrieveItem(Command):
     item_id: str | None
 
@@ -223,6 +232,7 @@ AnyCommand = (
     | AskQuery
     | ClearQuery
     | CreateItem
+    | ReturnOutput
     | RetrieveItem
     | DeleteItem
     | TruncateItem

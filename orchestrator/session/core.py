@@ -37,6 +37,7 @@ from orchestrator.session.outputs import Outputs
 from orchestrator.session.playback import PlaybackBook, PlaybackPolicy
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import State
+from orchestrator.session.tools import Tools
 from orchestrator.session.turns import STALE_FENCE, Turns, told_of_append
 from orchestrator.session.view import session_object, signalled_state
 from orchestrator.wire.errors import (
@@ -80,7 +81,10 @@ class SessionCore:
         self._endings = Endings(shared, self._answers, turns, self._delivery)
         self._inputs = Inputs(shared, self._answers, turns, accounts, self._endings.barge_in)
         self._talk = Conversation(shared, self._answers, history, self._book, turns)
-        self._outputs = Outputs(shared, self._answers, self._inputs, turns, accounts, self._endings.close)
+        tools = self._tools = Tools(shared, history)
+        self._outputs = Outputs(
+            shared, self._answers, self._inputs, turns, accounts, tools, self._endings.close
+        )
         self.history = history
         self._lease = lease
 
@@ -324,6 +328,8 @@ class SessionCore:
                 self._talk.clear_query(command)
             case cmd.CreateItem():
                 self._talk.create(command)
+            case cmd.ReturnOutput():
+                self._tools.returned(command)
             case cmd.RetrieveItem():
                 self._talk.retrieve(command)
             case cmd.DeleteItem():
@@ -386,6 +392,8 @@ class SessionCore:
                 if isinstance(effect.command, cmd.AskQuery):
                     self._accounts.settle(asked.item_id, taken=error is None)
                 self._talk.asked(asked, taken=error is None)
+            case fx.BackendTell(fact=be.ToolResult() as result):
+                self._tools.told(result, taken=error is None)
             case fx.BackendTell() | fx.BackendPlayback() | fx.BackendClear() if (
                 error is not None and effect.command is None
             ):

@@ -280,6 +280,23 @@ class OutputTextDone(ResponseEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionArguments(ResponseEvent):
+    type: ClassVar[str] = "response.function_call_arguments.delta"
+    item_id: str
+    call_id: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionArgumentsDone(ResponseEvent):
+    type: ClassVar[str] = "response.function_call_arguments.done"
+    item_id: str
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class OutputAudioDelta(ResponseEvent):
     """One chunk of speech.
 

@@ -131,6 +131,8 @@ class History:
         """History: user and system items whole, assistant items as far as they were heard."""
         out: list[Line] = []
         for item in self._items.values():
+            if item.call is not None:
+                continue
             if item.role != "assistant":
                 out.append(Line(item.role, item.item_id, "".join(p.text for p in item.content)))
             elif (slot := self._heard.get(item.item_id)) is not None and slot[0]:

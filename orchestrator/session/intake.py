@@ -240,11 +240,7 @@ class Intake:
         item = command.item
         kind, role = item.get("type", "message"), item.get("role", "user")
         if kind == "function_call_output":
-            raise InvalidRequest(
-                "no tool was called; there is nothing to give the output of",
-                code="invalid_function_call_output",
-                param="item.call_id",
-            )
+            return [self._tool_output(item, command.event_id)]
         if kind != "message" or not isinstance(role, str) or role not in _ROLES:
             raise InvalidRequest("an item is a message of user, assistant or system", code="bad_event")
         item_id = item.get("id") or self._ids("item_")
@@ -288,6 +284,25 @@ class Intake:
             return self._spoken_item(item_id, speech, pictures, words, now, command.event_id)
         created = Item(item_id, role, content=tuple(parts))
         return [cmd.CreateItem(created, command.previous_item_id, tuple(pictures), event_id=command.event_id)]
+
+    def _tool_output(self, item: Mapping[str, Any], event_id: str | None) -> cmd.AnyCommand:
+        call_id, output = item.get("call_id"), item.get("output")
+        if not self._capabilities.client_tools or not isinstance(call_id, str) or not call_id:
+            raise InvalidRequest(
+                "no tool was called; there is nothing to give the output of",
+                code="invalid_function_call_output",
+                param="item.call_id",
+            )
+        if not isinstance(output, str) or len(output) > MAX_ITEM_CHARS:
+            raise InvalidRequest(
+                f"the output of a call is a text of at most {MAX_ITEM_CHARS} characters",
+                code="invalid_function_call_output",
+                param="item.output",
+            )
+        item_id = item.get("id")
+        named = isinstance(item_id, str) and 0 < len(item_id) <= wire.MAX_NAME_CHARS
+        own = item_id if named and not str(item_id).startswith(ANSWER_PREFIX) else self._ids("item_")
+        return cmd.ReturnOutput(str(own), call_id, output, event_id=event_id)
 
     def _picture(self, part: Mapping[str, Any], role: str, where: str, now: float) -> cmd.AppendInput:
         if role != "user":

@@ -22,13 +22,27 @@ class ContentPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a client's tool; with ``output`` what the client gave back."""
+
+    call_id: str
+    name: str = ""
+    arguments: str = ""
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Item:
-    """:param status: in_progress, completed, incomplete, cancelled or failed"""
+    """
+    :param status: in_progress, completed, incomplete, cancelled or failed
+    :param call: it is no message but a call of a tool, or a call's output
+    """
 
     item_id: str
     role: str
     status: str = "completed"
     content: tuple[ContentPart, ...] = ()
+    call: Call | None = None
 
 
 def assistant_item_id(response_id: str) -> str:

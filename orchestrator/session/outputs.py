@@ -14,6 +14,7 @@ from orchestrator.session.input_ledger import InputAccounts
 from orchestrator.session.inputs import Inputs
 from orchestrator.session.operations import Outcome
 from orchestrator.session.shared import Shared
+from orchestrator.session.tools import Tools
 from orchestrator.session.turns import Turns
 from orchestrator.wire.errors import ResourceExhausted, ServerFault, StoreUnavailable, of_code
 
@@ -28,6 +29,7 @@ class Outputs:
         inputs: Inputs,
         turns: Turns,
         accounts: InputAccounts,
+        tools: Tools,
         close: Callable[[Close], None],
     ) -> None:
         self._shared = shared
@@ -35,6 +37,7 @@ class Outputs:
         self._inputs = inputs
         self._turns = turns
         self._accounts = accounts
+        self._tools = tools
         self._close = close
 
     def take(self, output: be.BackendOutput) -> None:
@@ -52,6 +55,8 @@ class Outputs:
                         output.error,
                     )
                 )
+            case be.ToolCalled():
+                self._tools.called(output)
             case be.Notice(code=code, message=message):
                 self._shared.emit(ev.NoticeEvent(code, message))
             case be.SpeechStarted(audio_start_ms=start_ms):

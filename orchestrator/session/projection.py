@@ -37,7 +37,18 @@ def cursors_of(cursors: Cursors) -> dict[str, int]:
     }
 
 
-def item_of(item: Item) -> items.MessageItem:
+def item_of(item: Item) -> items.Item:
+    call = item.call
+    if call is not None and call.output is not None:
+        return items.FunctionCallOutputItem(id=item.item_id, call_id=call.call_id, output=call.output)
+    if call is not None:
+        return items.FunctionCallItem(
+            id=item.item_id,
+            status=_STATUS.get(item.status, "incomplete"),
+            call_id=call.call_id,
+            name=call.name,
+            arguments=call.arguments,
+        )
     return items.MessageItem(
         id=item.item_id,
         status=_STATUS.get(item.status, "incomplete"),
@@ -271,6 +282,12 @@ class Projection:
                 return wire.TextDelta(**common, item_id=item_id, content_index=index, delta=delta)
             case ev.OutputTextDone(item_id=item_id, content_index=index, text=text):
                 return wire.TextDone(**common, item_id=item_id, content_index=index, text=text)
+            case ev.FunctionArguments(item_id=item_id, call_id=call_id, delta=delta):
+                return wire.FunctionArgumentsDelta(**common, item_id=item_id, call_id=call_id, delta=delta)
+            case ev.FunctionArgumentsDone(item_id=item_id, call_id=call_id):
+                return wire.FunctionArgumentsDone(
+                    **common, item_id=item_id, call_id=call_id, name=event.name, arguments=event.arguments
+                )
             case ev.OutputAudioDelta():
                 return self._audio_delta(event, common, config)
             case ev.OutputTranscriptDelta(item_id=item_id, delta=delta):

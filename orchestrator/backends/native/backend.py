@@ -42,6 +42,7 @@ from orchestrator.session.backend import (
     QueryCleared,
     ResponseOptions,
     SessionConfig,
+    ToolResult,
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
@@ -144,6 +145,7 @@ class NativeBackend:
             self._stream,
             self._pairings,
             memory,
+            self._ids,
             auto,
             lambda: self._config.turn_detection is not None,
             engine_commits,
@@ -187,6 +189,10 @@ class NativeBackend:
                 if fact.settled:
                     live.rollover.heard()
                     live.minding.set()
+            case ToolResult(call_id=call_id, output=output):
+                engine_call = live.tool_call(call_id)
+                result = {"type": "function_call_output", "call_id": engine_call, "output": output}
+                await self._command((await self._link(live)).add_item(result))
             case ResponseOptions():
                 pass  # told only to backends that have them
 

@@ -25,6 +25,7 @@ from bridges.duplex_client.link import (
     LinkLost,
     LinkResumed,
     Listening,
+    ToolCall,
     UserSpeech,
 )
 from memory.store.errors import StoreError
@@ -48,18 +49,22 @@ from orchestrator.session.backend import (
     Clock,
     Decision,
     Failed,
+    Ids,
     Metrics,
     Notice,
     TextDelta,
+    ToolCalled,
     TurnEnd,
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.media import rms
 from orchestrator.session.playback import heard_prefix
 from orchestrator.wire.audio import Samples, float_to_pcm16, pcm16_to_float
-from orchestrator.wire.errors import ServerFault, VigilError
+from orchestrator.wire.errors import Conflict, ServerFault, VigilError
 from prompts.native import NativeProfile
 
+MAX_CALLS = 64
+"""Of tools, that may wait for their output."""
 REPORT_MS = 10_000
 """Of speech that was heard, before memory is told of it while the response still runs."""
 SILENT_RMS = 0.003
@@ -85,6 +90,7 @@ class LiveTools:
     stream: OutputStream
     pairings: Pairings
     memory: Remembered
+    ids: Ids
     auto: bool
     detects: Callable[[], bool]
     engine_commits: bool
@@ -138,6 +144,7 @@ class Live:
         """When the oldest unit was written behind the engine's last word."""
         self._losses: deque[float] = deque(maxlen=options.lives)
         self._playing = False
+        self._calls: dict[str, tuple[int, str]] = {}  # generation and the engine's own id
         self.on_lost: Callable[[], Awaitable[None]] = self._nothing
         self.on_other: Callable[[Pairing, EngineEvent], Awaitable[None]] = self._nothing_of
 
@@ -170,6 +177,9 @@ class Live:
                 return
             case EngineFault():
                 await self._fault(event)
+                return
+            case ToolCall():
+                await self._tool_called(event)
                 return
             case UserSpeech() if not self.tools.detects():
                 return  # its guess by loudness; the session makes its own
@@ -207,6 +217,24 @@ class Live:
             self.intake.note_failure()
         operations = unit.operations if unit is not None else ()
         await self.put(Failed(self.responses.fence, fault.code, fault.message, operations=operations))
+
+    async def _tool_called(self, call: ToolCall) -> None:
+        call_id = self.tools.ids("call_")
+        self._calls[call_id] = (self.responses.generation, call.call_id)
+        if len(self._calls) > MAX_CALLS:
+            self._calls.pop(next(iter(self._calls)))
+        await self.put(ToolCalled(self.responses.fence, call_id, call.name, call.arguments))
+
+    def tool_call(self, call_id: str) -> str:
+        """The engine's own id of a call of the client's tool."""
+        generation, engine_call = self._calls.pop(call_id, (-1, ""))
+        if generation != self.responses.generation:
+            raise Conflict(
+                "the engine session that made this call is gone",
+                code="invalid_function_call_output",
+                param="item.call_id",
+            )
+        return engine_call
 
     async def lose(self, reason: str, *, confirmed: bool, left: bool = False) -> None:
         """The engine session is gone and its link did not get it back.
