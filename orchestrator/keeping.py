@@ -112,7 +112,7 @@ class Lasting(Protocol):
     @property
     def source(self) -> str | None: ...
     @property
-    def renderer(self) -> str: ...
+    def renderer(self) -> int: ...
 
     def goes_on_from(self, old: Pack | None) -> bool:
         """A log that names this pack can be gone on with; ``None``: the pack is lost."""
@@ -123,7 +123,7 @@ class PackLasting:
     """A session whose prompts are rebuilt from a pack."""
 
     pack: Pack
-    renderer: str = RENDERER
+    renderer: int = RENDERER
 
     @property
     def family(self) -> str:

@@ -42,7 +42,8 @@ _READY = frozenset({"up", "behind"})
 class NativeLasting:
     """A native session goes on from its log of facts, whatever has become of its profile."""
 
-    renderer = "spoken-1"
+    renderer = 1000
+    """Versions of what reads such a log; those of prompts count from 1."""
     source: str | None = None
 
     def __init__(self, profile: NativeProfile) -> None:

@@ -52,6 +52,9 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "user_said": ("item_id", "text", "media_time_ms"),
     "frames_shown": ("count", "media_time_ms"),
     "engine_session_opened": ("generation", "reason", "media_time_ms", "gap_ms"),
+    "engine_session_ended": ("generation", "reason", "confirmed"),
+    "units_written": ("rows",),
+    "media_gap": ("units", "start_ms", "end_ms", "reason"),
 }  # fmt: skip
 
 KINDS = frozenset(_FIELDS)

@@ -153,11 +153,12 @@ class _Play:
                 if listening.done():
                     return False  # the session is over; the listener knows why
                 await self._send(client, packet, timeline)
+            wanted = len(self._record.answers) + 1 if self._options.asks else 0
             if self._options.asks:
                 self._record.timings.committed(self._clock.now())
                 await client.send({"type": "input_audio_buffer.commit", "response_create": True})
             if self._options.asks or number == len(timeline.turns) - 1:
-                drained = await self._drain(client, listening) and drained
+                drained = await self._drain(client, listening, wanted) and drained
         return drained
 
     async def _send(self, client: VigilClient, packet: Packet, timeline: Timeline) -> None:
@@ -191,19 +192,22 @@ class _Play:
                 self._acked[name] = played
                 await client.ack(name, played)
 
-    async def _drain(self, client: VigilClient, listening: asyncio.Task[None]) -> bool:
-        """Hear out what is being said, then wait for a moment of quiet. False: it did not end in time."""
+    async def _drain(self, client: VigilClient, listening: asyncio.Task[None], wanted: int) -> bool:
+        """Hear out what is being said, then wait for a moment of quiet. False: it did not end in time.
+
+        :param wanted: responses that there must be by then
+        """
         options, clock, record = self._options, self._clock, self._record
         began = clock.now()
-        asked = began if options.asks else None
         while clock.now() < began + options.drain_s and not listening.done():
             await self._acknowledge(client)
             now = clock.now()
             still = record.open or not record.player.idle(now)
-            unanswered = asked is not None and not any(
-                answer.created_s + record.began >= asked for answer in record.answers.values()
-            )
-            if not still and not unanswered and now >= max(record.moved_at, began) + options.quiet_s:
+            if (
+                not still
+                and len(record.answers) >= wanted
+                and now >= max(record.moved_at, began) + options.quiet_s
+            ):
                 self._waited += now - began
                 return True
             await clock.sleep(LOOK_S)
