@@ -66,7 +66,7 @@ class _Talk:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.set)
-        # A terminal makes no sound: what it shows was read, so nothing has to be acknowledged.
+        # A terminal makes no sound.
         session: dict[str, Any] = {"include": ["vigil.tick"], "modalities": ["text"]}
         if options.instructions:
             session["instructions"] = options.instructions
@@ -181,9 +181,16 @@ class _Talk:
     # --- what comes back ----------------------------------------------------------------------------------
 
     async def _listen(self, client: VigilClient) -> None:
+        spoken: dict[str, int] = {}
         async for event in client.events():
             self._take(event)
             self._moved.set()
+            match event:
+                case wire.AudioDelta(response_id=name, metadata={"audio_duration_ms": int(until_ms)}):
+                    spoken[name] = until_ms
+                case wire.ResponseDone(response_id=name) if name in spoken:
+                    # Of a session that was joined and speaks: what is read here counts as heard.
+                    await client.ack(name, spoken.pop(name))
 
     def _take(self, event: Incoming) -> None:
         match event:
