@@ -12,6 +12,9 @@ import numpy as np
 from orchestrator.wire.audio import Resampler, Samples
 
 
+_ROUNDING_S = 1e-6
+
+
 @dataclass(slots=True)
 class _Chunk:
     response_id: str
@@ -63,7 +66,7 @@ class Player:
 
     def idle(self, now: float) -> bool:
         """Everything was heard to its end."""
-        return now >= self._free
+        return now >= self._free - _ROUNDING_S
 
     def heard(self, rate_hz: int) -> Samples:
         """Everything on the clock of the stream, with silence between, at that rate."""

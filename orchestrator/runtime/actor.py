@@ -369,9 +369,9 @@ class Session:
 
     def _enqueue_together(self, commands: list[AnyCommand], event_id: str | None) -> None:
         """Queue all that one event of a client asks for, or nothing of it. None of it interrupts."""
-        self._check_mailbox(1 - len(commands))
         admitted: list[AnyCommand] = []
         try:
+            self._check_mailbox(1 - len(commands))
             admitted.extend(each for each in commands if self._core.admit(each))
         except VigilError as error:
             self._core.retract(admitted)
