@@ -110,7 +110,7 @@ async def test_an_edited_pack_comes_with_the_old_one(tmp_path: Path) -> None:
 async def test_a_pack_with_other_tags_begins_anew(tmp_path: Path) -> None:
     after = await opened_and_kept(tmp_path)
     other = edited(PACK, lambda files, model: model["control"]["tokens"].append("<|other|>"))
-    assert list((await after.keep(spec(), other)).history) == []
+    assert list((await after.keep(spec(), PackLasting(other))).history) == []
     await after.aclose()
 
 
@@ -126,9 +126,9 @@ async def test_a_session_whose_pack_cannot_be_read_begins_anew(tmp_path: Path) -
 
 async def test_keys_belong_to_the_tenant_and_stay(tmp_path: Path) -> None:
     keeper = await DurableKeeper.open(tmp_path, CLOCK)
-    first = await keeper.keep(spec("a"), PACK)
-    second = await keeper.keep(spec("b"), PACK)
-    other = await keeper.keep(spec("a", tenant="work"), PACK)
+    first = await keeper.keep(spec("a"), PackLasting(PACK))
+    second = await keeper.keep(spec("b"), PackLasting(PACK))
+    other = await keeper.keep(spec("a", tenant="work"), PackLasting(PACK))
     assert first.frame_key == second.frame_key != other.frame_key
     assert first.salt == second.salt == await keeper.salt("home") != other.salt
     await keeper.aclose()
@@ -140,5 +140,5 @@ async def test_a_transient_keeper_keeps_nothing() -> None:
     kept.log.append(FACT.kind, fact_data(FACT))
     await kept.ended("shutdown")
     await kept.released()
-    assert list((await keeper.keep(replace(spec()), PACK)).history) == []
+    assert list((await keeper.keep(replace(spec()), PackLasting(PACK))).history) == []
     await keeper.aclose()

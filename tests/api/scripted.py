@@ -196,6 +196,7 @@ class Server:
             capabilities=CAPABILITIES,
             personas=frozenset({"default", "silent"}),
             languages=frozenset({"en", "zh"}),
+            over_http=True,
             limits=limits,
             realtime=RealtimeLimits(),
             registry=self.registry,
