@@ -11,7 +11,6 @@ import numpy as np
 
 from orchestrator.wire.audio import Resampler, Samples
 
-
 _ROUNDING_S = 1e-6
 
 

@@ -51,12 +51,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Act:
-    """Something the model did, at seconds of the stream."""
+    """Something the model did, at seconds of the stream. ``ledger``: of its response, as it was then."""
 
     at: float
     decision: str
     response_id: str | None = None
     reason: str | None = None
+    ledger: Mapping[str, int] | None = None
 
 
 class Record:
@@ -175,7 +176,7 @@ class Record:
             "decision": self._decided.get(number, last.decision if last else None),
             "reason": last.reason if last else None,
             "response_id": named[-1] if named else None,
-            "playback": dict(self.answers[named[-1]].ledger) if named and named[-1] in self.answers else None,
+            "playback": last.ledger if last else None,
         }
 
     def _answer_row(self, answer: Answer) -> dict[str, Any]:
@@ -211,7 +212,6 @@ class Record:
         self._acts.append(_Act(at, "speak", name))
 
     def _audio(self, event: wire.AudioDelta, name: str, now: float) -> None:
-        self._acts.append(_Act(now - self.began, "speak", name))
         self.moved_at = now
         if (answer := self._answer(name)) is None:
             return
@@ -221,6 +221,7 @@ class Record:
         told = event.metadata.get("audio_duration_ms")
         answer.audio_ms = int(told) if isinstance(told, int) else self._ms(answer)
         self._ledger(name, event.metadata.get("playback"))
+        self._acts.append(_Act(now - self.began, "speak", name, ledger=dict(answer.ledger)))
         self.player.add(name, samples, event.sample_rate_hz, now)
 
     def _ms(self, answer: Answer) -> int:

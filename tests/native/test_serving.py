@@ -13,6 +13,8 @@ from tests.api.scripted import error
 from tests.native.serving import MODEL, NativeServed, reference
 from tests.realtime.serving import eventually
 
+AUTO = {"auto_response": True}
+
 
 def opening(**more: Any) -> dict[str, Any]:
     return {"modalities": ["audio", "text"], "ref_audio": reference(), **more}
@@ -68,7 +70,7 @@ async def test_an_engine_that_dies_is_seen_in_readiness(tmp_path: Path) -> None:
 async def test_a_session_is_recorded_with_its_units(tmp_path: Path) -> None:
     async with (
         NativeServed(tmp_path, "listen") as served,
-        VigilClient(served.url, session=opening(include=["vigil.tick"])) as client,
+        VigilClient(served.url, session=opening(include=["vigil.tick"], extra_body=AUTO)) as client,
     ):
         ticks: list[Any] = []
 

@@ -1,0 +1,141 @@
+"""The commands themselves: ``vigil serve`` in front of full-duplex engines, and recordings played to it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import sys
+import wave
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from orchestrator.wire.audio import read_wav, write_wav
+from tests.fakes.duplex_engine import MINICPM_LIKE, DuplexEngine
+from tests.native.serving import FAMILY, ORDER, reference
+
+
+@asynccontextmanager
+async def vigil(*arguments: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "orchestrator.cli", *arguments), stdout=PIPE, stderr=PIPE
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@asynccontextmanager
+async def serving(data: Path, *engines: DuplexEngine) -> AsyncIterator[tuple[str, list[str]]]:
+    """The address of a service in front of these engines, and what it told before."""
+    flags = ("--engine", ",".join(e.url for e in engines), "--family", FAMILY, "--port", "0")
+    async with vigil("serve", *flags, "--data", str(data), "--no-auth-required") as process:
+        assert process.stderr is not None
+        told: list[str] = []
+        async with asyncio.timeout(60):
+            while not (found := re.search(r"serving .* on (http://\S+)", told[-1] if told else "")):
+                line = await process.stderr.readline()
+                assert line, told
+                told.append(line.decode())
+        draining = asyncio.create_task(process.stderr.read())
+        yield found[1], told
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 30) == 0, (await draining).decode()
+
+
+async def run(*arguments: str) -> tuple[int | None, str, str]:
+    async with vigil(*arguments) as process:
+        out, err = await asyncio.wait_for(process.communicate(), 90)
+        return process.returncode, out.decode(), err.decode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With a recording and a voice."""
+    (tmp_path / "in.wav").write_bytes(write_wav(ORDER.samples, ORDER.rate_hz))
+    (tmp_path / "voice.wav").write_bytes(base64.b64decode(reference().partition(",")[2]))
+    return tmp_path
+
+
+async def test_a_recording_is_played_to_a_served_engine(folder: Path) -> None:
+    flags = ("--audio", str(folder / "in.wav"), "--ref-audio", str(folder / "voice.wav"))
+    async with (
+        DuplexEngine("pattern:LE", MINICPM_LIKE) as engine,
+        serving(folder / "data", engine) as (url, told),
+    ):
+        assert any("opening a session" in line for line in told)
+        out = folder / "talk" / "OUT.wav"
+        code, said, err = await run("talk", "--server", url, *flags, "--out", str(out))
+        assert code == 0, err
+        assert "unit" in said and "1 responses" in err
+        samples, _ = read_wav(out.read_bytes())
+        assert np.isfinite(samples).all() and samples.any()
+        rows = [orjson.loads(line) for line in (out.parent / "decisions.jsonl").read_bytes().splitlines()]
+        units = [row for row in rows if row["kind"] == "unit"]
+        assert [unit["decision"] for unit in units[:2]] == ["listen", "speak"]
+        assert units[1]["playback"]["generated_ms"] > 0
+        (answer,) = (row for row in rows if row["kind"] == "response")
+        assert answer["playback"]["played_ms"] == answer["audio_ms"] > 0
+        assert answer["timing"]["commit_to_first_audio_ms"] is None
+        assert rows[-1]["kind"] == "session" and rows[-1]["ok"] is True
+        timeline = orjson.loads((out.parent / "input_timeline.json").read_bytes())
+        assert [unit["end_ms"] for unit in timeline["units"]] == [1000, 2000, 2400]
+        code, _, err = await run(
+            *("replay", "--server", url, *flags, "--commit", "--out", str(folder / "replay"))
+        )
+        assert code == 0, err
+        with wave.open(str(folder / "replay" / "out.wav")) as file:
+            assert file.getnframes() > 0
+        rows = [
+            orjson.loads(line) for line in (folder / "replay" / "decisions.jsonl").read_bytes().splitlines()
+        ]
+        (answer,) = (row for row in rows if row["kind"] == "response")
+        assert answer["timing"]["commit_to_first_audio_ms"] > 0
+
+
+async def test_an_engine_that_is_away_is_told_of_and_the_other_one_serves(folder: Path) -> None:
+    away = DuplexEngine("listen", MINICPM_LIKE)
+    async with away:
+        pass
+    async with DuplexEngine("listen", MINICPM_LIKE) as engine:
+        async with serving(folder / "data", away, engine) as (_, told):
+            assert any(away.url[5:] in line and "nothing answers" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "why"),
+    [
+        (("--engine", "ws://127.0.0.1:9"), 2, "--family"),
+        (("--engine", "ws://127.0.0.1:9", "--family", "nobody"), 2, "--family"),
+        (("--engine", "ws://127.0.0.1:9", "--family", FAMILY), 5, "no engine answers"),
+    ],
+)
+async def test_what_can_t_be_served_is_said(
+    tmp_path: Path, flags: tuple[str, ...], code: int, why: str
+) -> None:
+    returned, _, err = await run(
+        "serve", *flags, "--port", "0", "--data", str(tmp_path), "--no-auth-required"
+    )
+    assert returned == code and why in err, err
+    assert "Traceback" not in err
+
+
+async def test_what_is_wrong_with_a_recording_is_said(tmp_path: Path) -> None:
+    (tmp_path / "no.wav").write_bytes(b"nothing of the kind")
+    for flags, code, why in (
+        (("--audio", str(tmp_path / "none.wav"), "--out", "o.wav"), 1, "none.wav"),
+        (("--audio", str(tmp_path / "no.wav"), "--out", "o.wav"), 1, "16-bit"),
+        (("--audio", str(tmp_path / "no.wav")), 2, "--out"),
+    ):
+        returned, _, err = await run("talk", *flags)
+        assert returned == code and why in err, err
+        assert "Traceback" not in err
