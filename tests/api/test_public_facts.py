@@ -69,6 +69,7 @@ def test_a_list_of_kinds_is_checked() -> None:
 def test_shown_fields_exist() -> None:
     """A field that is renamed in its fact must be renamed here."""
     from memory import facts as memory_facts
+    from orchestrator.backends.native import facts as native_facts
     from orchestrator.api.public_facts import _FIELDS
 
     known = {
@@ -76,7 +77,7 @@ def test_shown_fields_exist() -> None:
     }
     known |= {
         cls.kind: {field.name for field in fields(cls)}
-        for cls in session_facts.SessionFact.__subclasses__()
+        for cls in (*session_facts.SessionFact.__subclasses__(), *native_facts.NativeFact.__subclasses__())
         if "kind" in vars(cls)
     }
     assert {kind for kind, shown in _FIELDS.items() if set(shown) - known[kind]} == set()

@@ -11,6 +11,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -58,6 +59,10 @@ async def run(*arguments: str) -> tuple[int | None, str, str]:
         return process.returncode, out.decode(), err.decode()
 
 
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in (folder / "decisions.jsonl").read_bytes().splitlines()]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """With a recording and a voice."""
@@ -79,7 +84,7 @@ async def test_a_recording_is_played_to_a_served_engine(folder: Path) -> None:
         assert "unit" in said and "1 responses" in err
         samples, _ = read_wav(out.read_bytes())
         assert np.isfinite(samples).all() and samples.any()
-        rows = [orjson.loads(line) for line in (out.parent / "decisions.jsonl").read_bytes().splitlines()]
+        rows = rows_of(out.parent)
         units = [row for row in rows if row["kind"] == "unit"]
         assert [unit["decision"] for unit in units[:2]] == ["listen", "speak"]
         assert units[1]["playback"]["generated_ms"] > 0
@@ -95,10 +100,7 @@ async def test_a_recording_is_played_to_a_served_engine(folder: Path) -> None:
         assert code == 0, err
         with wave.open(str(folder / "replay" / "out.wav")) as file:
             assert file.getnframes() > 0
-        rows = [
-            orjson.loads(line) for line in (folder / "replay" / "decisions.jsonl").read_bytes().splitlines()
-        ]
-        (answer,) = (row for row in rows if row["kind"] == "response")
+        (answer,) = (row for row in rows_of(folder / "replay") if row["kind"] == "response")
         assert answer["timing"]["commit_to_first_audio_ms"] > 0
 
 
@@ -106,9 +108,11 @@ async def test_an_engine_that_is_away_is_told_of_and_the_other_one_serves(folder
     away = DuplexEngine("listen", MINICPM_LIKE)
     async with away:
         pass
-    async with DuplexEngine("listen", MINICPM_LIKE) as engine:
-        async with serving(folder / "data", away, engine) as (_, told):
-            assert any(away.url[5:] in line and "nothing answers" in line for line in told)
+    async with (
+        DuplexEngine("listen", MINICPM_LIKE) as engine,
+        serving(folder / "data", away, engine) as (_, told),
+    ):
+        assert any(away.url[5:] in line and "nothing answers" in line for line in told)
 
 
 @pytest.mark.parametrize(
