@@ -69,8 +69,8 @@ def test_a_list_of_kinds_is_checked() -> None:
 def test_shown_fields_exist() -> None:
     """A field that is renamed in its fact must be renamed here."""
     from memory import facts as memory_facts
-    from orchestrator.backends.native import facts as native_facts
     from orchestrator.api.public_facts import _FIELDS
+    from orchestrator.backends.native import facts as native_facts
 
     known = {
         cls.model_fields["kind"].default: set(cls.model_fields) for cls in memory_facts.Fact.__subclasses__()
