@@ -133,6 +133,8 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
+UNDECIDED = 3
+"""With more units without a decision the model does not decide on each, and none is waited for."""
 REFRESHES = 3
 """Fresh sessions given up in one rollover because talk went on after their seed."""
 
@@ -188,6 +190,7 @@ class Rollover:
         self._user_speaks = False
         self._model_speaks = False
         self._quiet_at: float | None = None
+        self._undecided = 0
         self._out: list[Want] = []
 
     # --- what happened --------------------------------------------------------------------------------
@@ -197,6 +200,10 @@ class Rollover:
         if self._quiet_at is None and not self._speech:
             self._quiet_at = now
         self.context.unit(audio_ms, frame_groups)
+
+    def undecided(self, units: int) -> None:
+        """Units on which the model has not decided yet, where it decides on each: it may still answer them."""
+        self._undecided = units
 
     def output(self, text: str = "", tokens: int = 0) -> None:
         """The current session said something: its text, or the tokens that the engine counted for it."""
@@ -264,7 +271,7 @@ class Rollover:
         old, was_there = self.generation, self._gone_at is None
         self.context, self.generation = self._fresh, generation
         self._give_up_fresh()
-        self._response = False
+        self._response, self._undecided = False, 0
         self._gone_at = self._held_at = self._unheard_at = None
         self._refreshes = self._failures = 0
         self.switches += 1
@@ -400,7 +407,8 @@ class Rollover:
         """A switch now cuts nobody short."""
         if not self._horizon.turn_ends:
             return self._quiet(now, self._silence)
-        return not self._response and not self._user_speaks
+        awaited = 0 < self._undecided <= UNDECIDED
+        return not awaited and not self._response and not self._user_speaks
 
     def _settled(self, now: float) -> bool:
         """A seed made now has the last turn in it."""

@@ -76,6 +76,19 @@ def test_a_fresh_session_is_prepared_and_switched_to_at_a_turn_boundary() -> Non
     assert scene.rollover.context.tokens < 0.5 * 2040
 
 
+def test_a_unit_that_the_model_may_still_answer_is_waited_for() -> None:
+    scene = Scene()
+    scene.fill(0.8)
+    scene.rollover.undecided(1)
+    assert scene.wants() == []
+    scene.rollover.undecided(0)
+    generation = scene.ready()
+    scene.rollover.undecided(3)
+    assert scene.wants() == []
+    scene.rollover.undecided(4)  # it does not decide on each
+    assert scene.wants() == [Switch(generation)]
+
+
 def test_the_seed_waits_for_the_word_that_the_last_answer_was_heard() -> None:
     scene = Scene()
     scene.fill(0.8)
