@@ -5,6 +5,7 @@ from __future__ import annotations
 from bridges.duplex_client.link import AudioChunk, EngineEvent, LinkEnded, ResponseDone
 from orchestrator.wire.audio import float_to_pcm16
 from tests.bridges.duplex_client.linked import linked, unit
+from tests.fakes.clock import VirtualClock, settle
 from tests.fakes.duplex_engine import Act, DuplexEngine, Kind
 
 ACT = Act(Kind.SPEAK, end=True, audio_ms=10_000, chunks=200)
@@ -23,9 +24,11 @@ async def test_the_engine_is_held_back() -> None:
         assert statistics["events_waiting_most"] <= QUEUE + 4
         assert statistics["phase"] == "live"
         told: list[EngineEvent] = []
+        ended = 0
         async for event in one.link.events():
             told.append(event)
-            if sum(isinstance(e, ResponseDone) for e in told) == 20:
+            ended += isinstance(event, ResponseDone)
+            if ended == 20:
                 break
         heard = b"".join(e.pcm for e in told if isinstance(e, AudioChunk))
         said = [float_to_pcm16(chunk) for r in session.responses for chunk in r.chunks]
@@ -42,3 +45,17 @@ async def test_a_close_does_not_wait_for_a_reader() -> None:
         assert await one.link.close("done")
         told = [event async for event in one.link.events()]
         assert told[-1] == LinkEnded("done", True) and len(told) <= QUEUE + 4
+
+
+async def test_the_engine_is_not_silent_where_we_do_not_listen() -> None:
+    clock = VirtualClock()
+    slow = {"reading": False, "event_queue": QUEUE}
+    async with DuplexEngine([ACT], time_scale=100) as engine, linked(engine, clock=clock, **slow) as one:
+        (session,) = engine.sessions
+        await one.link.append(unit(0))
+        await engine.until(lambda: session.responses and session.model.open is None)
+        while one.link.statistics()["events_waiting"] < QUEUE:
+            await settle()
+        await clock.advance(600)
+        assert one.link.statistics()["phase"] == "live"
+        assert one.link.statistics().get("events_lost", 0) == 0

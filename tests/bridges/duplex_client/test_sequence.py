@@ -168,3 +168,13 @@ def test_an_acknowledgement_does_not_wait_for_more_events() -> None:
     assert due is not None and due <= talk.now + 0.05
     talk.later(0.05)
     assert acks(talk) == [2]
+
+
+def test_after_a_resume_the_last_event_is_acknowledged_again() -> None:
+    """The acknowledgement may have been lost with the socket, and the engine's journal is bounded."""
+    talk = Talk()
+    talk.later(1)
+    assert acks(talk) == [1]
+    resume(talk)
+    talk.later(1)
+    assert acks(talk) == [1]
