@@ -50,6 +50,7 @@ class EchoEngine(FakeEngine):
         self._speak = speak
         self._chance = random.Random(seed)
         self._numbers = itertools.count(1)
+        self.decisions = 0
 
     async def _answer(self, seen: Seen, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         body = parse_body(seen.body)
@@ -79,6 +80,7 @@ class EchoEngine(FakeEngine):
             return ["A street; a red car stood left, two people passed."]
         if seen.kind == "probe":
             return ["."]
+        self.decisions += 1
         asked = bool(body.get("continue_final_message"))
         marks = _MARK.findall(seen.body)
         if not marks or not (asked or self._chance.random() < self._speak):
@@ -115,9 +117,8 @@ async def _serve(speak: float) -> None:
         watch.cancel()
     ordered = sorted(samples) or [0.0]
     late = {"p50": ordered[len(ordered) // 2], "p99": ordered[int(len(ordered) * 0.99)]}
-    sys.stdout.write(
-        orjson.dumps({"lag_ms": {k: round(v * 1000, 3) for k, v in late.items()}}).decode() + "\n"
-    )
+    told = {"decisions": engine.decisions, "lag_ms": {k: round(v * 1000, 3) for k, v in late.items()}}
+    sys.stdout.write(orjson.dumps(told).decode() + "\n")
 
 
 def main() -> None:

@@ -6,8 +6,10 @@ Three processes: a scripted engine that answers at once, ``vigil serve``, and th
 what lies between its being due and its request at the engine (``in``), and between the last words leaving
 the engine and the event that ends the response (``out_done``; ``out_words``: the event with those words).
 Clients that ask for words when their frame has long been decoded measure it; the generator's own p99 lag is
-taken off. Watching sessions tell the way in with decoding in it (``frame_to_request``). Prints one JSON
-object and ends with 1 if a check failed; missing the target is told and fails nothing.
+taken off. Watching sessions tell the way in with decoding in it (``frame_to_request``). ``cpu_ms_per_tick`` is
+the processor time of the service, all its threads, over the decisions that the engine was asked for: nearly
+the same on a busy machine. Prints one JSON object and ends with 1 if a check failed; missing the target is
+told and fails nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ async def soak(folder: Path, sessions: int, seconds: float, warm_s: float) -> di
         )
         watched = {"server": stand.server.pid, "engine": stand.engine.pid, "generator": generator.pid}
         watch = asyncio.create_task(_watch(watched))
+        before_s = _processor_s(stand.server.pid)
         told, _ = await generator.communicate()
+        spent_s = _processor_s(stand.server.pid) - before_s
         watch.cancel()
         samples = (await asyncio.gather(watch, return_exceptions=True))[0]
         left = await _left(stand)
@@ -58,10 +62,16 @@ async def soak(folder: Path, sessions: int, seconds: float, warm_s: float) -> di
     if not told or isinstance(samples, BaseException):
         raise SystemExit("the load generator told nothing")
     return _judged(orjson.loads(told), samples, left, log, stand, warm_s) | {
+        "cpu_ms_per_tick": round(spent_s * 1000 / max(1, stand.ended["engine"]["decisions"]), 3),
         "sessions": sessions,
         "seconds": seconds,
         "warm_s": warm_s,
     }
+
+
+def _processor_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
 
 
 async def _watch(pids: dict[str, int]) -> dict[str, list[tuple[float, float, float]]]:
