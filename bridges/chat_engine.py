@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import aiohttp
 import orjson
 
 from bridges.chat_stream import ChatStream
@@ -75,22 +75,12 @@ class VllmChat:
         self._circuit = Circuit(self._clock)
         self._counts = {"requests": 0, "in_flight": 0, "retries": 0, "timeouts": 0, "lost": 0, "suspect": 0}
         self._body_bytes = 0
-        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        self._headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if api_key:
-            headers["authorization"] = f"Bearer {api_key}"
-        self._http = httpx.AsyncClient(
-            base_url=self.base_url,
-            headers=headers,
-            # Reads and waits for a free connection are bounded by each request's own deadlines.
-            timeout=httpx.Timeout(None, connect=connect_s),
-            limits=httpx.Limits(
-                max_connections=max_connections,
-                max_keepalive_connections=max_connections,
-                keepalive_expiry=_KEEPALIVE_S,
-            ),
-            http2=False,
-            trust_env=False,
-        )
+            self._headers["authorization"] = f"Bearer {api_key}"
+        self._connect_s = connect_s
+        self._max_connections = max_connections
+        self._client: aiohttp.ClientSession | None = None
 
     # --- the seam ---------------------------------------------------------------------------------------
 
@@ -125,13 +115,14 @@ class VllmChat:
         self._body_bytes += len(body)
         async with DeadlineWatch(self._clock, Deadlines(self._tokenize_s, self._tokenize_s)) as watch:
             try:
-                response = await watch.guard(self._http.post("/tokenize", content=body))
-            except httpx.HTTPError as broken:
+                async with await watch.guard(self._post("/tokenize", body)) as response:
+                    text = await watch.guard(response.read())
+            except aiohttp.ClientError as broken:
                 self._lost()
                 raise EngineUnreachable(_says(broken)) from broken
-        if response.status_code != 200:
-            raise self._refused(response.status_code, message_of(response.content))
-        return int(orjson.loads(response.content)["count"])
+        if response.status != 200:
+            raise self._refused(response.status, message_of(text))
+        return int(orjson.loads(text)["count"])
 
     async def ping(self, timeout_s: float) -> bool:
         """True when a real one-token request was answered in time."""
@@ -149,7 +140,8 @@ class VllmChat:
         return True
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        if self._client is not None:
+            await self._client.close()
 
     # --- health -----------------------------------------------------------------------------------------
 
@@ -209,19 +201,14 @@ class VllmChat:
         stream = ChatStream()
         parser = SseParser()
         entered = False
-        response: httpx.Response | None = None
+        response: aiohttp.ClientResponse | None = None
         try:
-            response = await watch.guard(self._http.send(self._post(request, body, run), stream=True))
-            run.status = response.status_code
-            if response.status_code != 200:
-                text = await watch.guard(_error_body(response))
-                raise self._refused(response.status_code, message_of(text))
-            chunks = response.aiter_raw()
-            while not stream.done:
-                try:
-                    chunk = await watch.guard(anext(chunks))
-                except StopAsyncIteration:
-                    break
+            response = await watch.guard(self._post("/v1/chat/completions", body, request.session, run))
+            run.status = response.status
+            if response.status != 200:
+                text = await watch.guard(_error_body(response.content))
+                raise self._refused(response.status, message_of(text))
+            while not stream.done and (chunk := await watch.guard(response.content.readany())):
                 for payload in parser.feed(chunk):
                     delta = self._take(payload, stream, run)
                     if stream.accepted and self._ledger is not None and not entered:
@@ -236,17 +223,17 @@ class VllmChat:
             if stream.done:
                 # Only a response read to its very end leaves a connection that can be used again. The answer
                 # is whole already, so nothing that goes wrong here matters to it.
-                with suppress(EngineTimeout, httpx.HTTPError):
-                    await watch.guard(_drain(chunks))
+                with suppress(EngineTimeout, aiohttp.ClientError):
+                    await watch.guard(_drain(response.content))
             if not stream.whole:
-                raise httpx.RemoteProtocolError("the stream ended early")
-        except (httpx.HTTPError, EventTooLarge) as broken:
+                raise aiohttp.ClientPayloadError("the stream ended early")
+        except (aiohttp.ClientError, EventTooLarge) as broken:
             if run.times:
                 raise EngineBroken(_says(broken), stream.text) from broken
             raise EngineUnreachable(_says(broken)) from broken
         finally:
             if response is not None:
-                await response.aclose()
+                response.close()  # cuts the connection, unless the answer was read to its end
         self._circuit.answered()
         yield self._finished(request, stream, run)
 
@@ -272,17 +259,32 @@ class VllmChat:
             body["return_tokens_as_token_ids"] = True
         return orjson.dumps(body)
 
-    def _post(self, request: ChatRequest, body: bytes, run: _Run) -> httpx.Request:
-        async def trace(event: str, _info: Mapping[str, Any]) -> None:
-            if event == "http11.send_request_body.complete" and run.written_at is None:
+    async def _post(
+        self, route: str, body: bytes, session: str | None = None, run: _Run | None = None
+    ) -> aiohttp.ClientResponse:
+        if self._client is None:  # made in the loop that uses it
+            self._client = self._connected()
+        headers = {"x-session-id": session} if session else None
+        return await self._client.post(
+            self.base_url + route, data=body, headers=headers, allow_redirects=False, trace_request_ctx=run
+        )
+
+    def _connected(self) -> aiohttp.ClientSession:
+        async def written(_client: object, context: Any, _sent: object) -> None:
+            run: _Run | None = context.trace_request_ctx
+            if run is not None and run.written_at is None:
                 run.written_at = self._clock.now()
 
-        return self._http.build_request(
-            "POST",
-            "/v1/chat/completions",
-            content=body,
-            headers={"x-session-id": request.session} if request.session else None,
-            extensions={"trace": trace},
+        trace = aiohttp.TraceConfig()
+        trace.on_request_chunk_sent.append(written)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=_KEEPALIVE_S),
+            headers=self._headers,
+            # Reads and waits for a free connection are bounded by each request's own deadlines.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trace_configs=[trace],
         )
 
     def _finished(self, request: ChatRequest, stream: ChatStream, run: _Run) -> Finished:
@@ -337,17 +339,15 @@ def _no_images(uuid: str) -> bytes:
     raise KeyError(uuid)
 
 
-async def _drain(chunks: AsyncIterator[bytes]) -> None:
-    async for _ in chunks:
+async def _drain(content: aiohttp.StreamReader) -> None:
+    while await content.readany():
         pass
 
 
-async def _error_body(response: httpx.Response) -> bytes:
+async def _error_body(content: aiohttp.StreamReader) -> bytes:
     body = b""
-    async for chunk in response.aiter_raw():
+    while (chunk := await content.readany()) and len(body) <= _ERROR_BODY_BYTES:
         body += chunk
-        if len(body) > _ERROR_BODY_BYTES:
-            break
     return body
 
 

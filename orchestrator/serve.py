@@ -7,8 +7,9 @@ import logging
 import signal
 import socket
 import sys
+from asyncio import run
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -20,6 +21,9 @@ from orchestrator.exits import Exit, SetupError
 from orchestrator.native_setup import NativeEngines, native_family, prepare_native
 from orchestrator.server import Server, server_config
 from orchestrator.settings import Settings
+
+with suppress(ImportError):  # not made for every platform
+    from uvloop import run
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -42,7 +46,7 @@ def serve(settings: Settings) -> Exit:
     family = native_family(settings)
     engine = prepare_native(settings, family, _tell) if family else prepare_engine(settings, _tell)
     try:
-        return asyncio.run(_run(settings, engine, listener))
+        return run(_run(settings, engine, listener))
     finally:
         engine.stop()
 

@@ -292,9 +292,10 @@ async def test_requests_side_by_side_miss_once() -> None:
 async def test_a_slow_reader_is_not_cancelled_by_the_deadline_but_told() -> None:
     clock = VirtualClock()
     async with (
-        pair(clock, script=["</response> A dog."]) as (_, chat),
+        pair(clock, script=["</response> A dog."]) as (engine, chat),
         aclosing(chat.chat(request(user("f1"), first=3, total=10), Frames())) as events,
     ):
+        engine.faults.append(Fault(stall_after=2))
         await anext(events)
         await clock.advance(11)
         with pytest.raises(EngineTimeout):

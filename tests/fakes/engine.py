@@ -157,6 +157,8 @@ class FakeEngine:
     async def restart(self) -> None:
         """A new instance on the same port: its caches are empty."""
         self.kill()
+        for _ in range(5):  # a start takes time: clients in this loop have seen their connections end
+            await asyncio.sleep(0)
         self.kv.clear()
         self.image_cache.clear()
         await self._listen()
