@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -26,6 +27,8 @@ with suppress(ImportError):  # not made for every platform
     from uvloop import run
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_COLLECT_AFTER = (20_000, 20, 20)
+"""Objects, then collections of the younger generation: cycles are rare here, and to look for them costs."""
 
 
 def serve(settings: Settings) -> Exit:
@@ -99,6 +102,9 @@ async def _run(settings: Settings, engine: Engine | NativeEngines, listener: soc
     offer = core.track.offer
     said = f"serving {offer.model} ({offer.family}) on http://{shown}:{port}"
     server = _Server(config, core.drain, lambda: _tell(said), core.records.stop_readers)
+    gc.collect()
+    gc.freeze()  # modules and schemas stay: no collection has to look at them again
+    gc.set_threshold(*_COLLECT_AFTER)
     await server.serve(sockets=[listener])
     return Exit.OK if server.started else Exit.FAILED
 
