@@ -109,7 +109,8 @@ async def _serve(speak: float) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    async with EchoEngine(speak) as engine:
+    engine = EchoEngine(speak)
+    async with engine:
         sys.stdout.write(engine.url + "\n")
         sys.stdout.flush()
         watch = asyncio.create_task(lags(samples))

@@ -131,9 +131,7 @@ def replay(
     if audio:
         raise typer.Exit(_listen(audio, source, server, api_key, model, out, commit, ref_audio, tail))
     if source is None:
-        raise typer.BadParameter(
-            "name what is watched, or a recording with --audio", param_hint="SOURCE"
-        )
+        raise typer.BadParameter("name what is watched, or a recording with --audio", param_hint="SOURCE")
     if server is not None:
         if not server.startswith(("http://", "https://")):
             raise typer.BadParameter("is a URL: http://host:port", param_hint="--server")

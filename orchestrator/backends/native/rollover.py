@@ -202,7 +202,7 @@ class Rollover:
         self.context.unit(audio_ms, frame_groups)
 
     def undecided(self, units: int) -> None:
-        """Units on which the model has not decided yet, where it decides on each: it may still answer them."""
+        """Units that the model has yet to decide on, where it decides on each: it may still answer them."""
         self._undecided = units
 
     def output(self, text: str = "", tokens: int = 0) -> None:
