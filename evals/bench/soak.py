@@ -8,8 +8,8 @@ the engine and the event that ends the response (``out_done``; ``out_words``: th
 Clients that ask for words when their frame has long been decoded measure it; the generator's own p99 lag is
 taken off. Watching sessions tell the way in with decoding in it (``frame_to_request``).
 ``cpu_ms_per_tick`` is the processor time of the service, all its threads, over the decisions that the engine
-was asked for: nearly the same on a busy machine. Prints one JSON object and ends with 1 if a check failed; missing the target is
-told and fails nothing.
+was asked for: nearly the same on a busy machine. Prints one JSON object and ends with 1 if a check failed;
+missing the target is told and fails nothing.
 """
 
 from __future__ import annotations

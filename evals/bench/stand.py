@@ -49,9 +49,9 @@ async def standing(folder: Path, flags: Sequence[str] = (), *, speak: float = 0.
     try:
         async with asyncio.timeout(START_S):
             engine_url = (await engine.stdout.readline()).decode().strip()
-        async with _serving(folder, engine_url, flags) as (server, url, log):
+        async with serving(folder, engine_url, flags) as (server, url, log):
             yield Stand(url, server, engine, log, ended)
-            await _stop(server)
+            await stop(server)
             ended["server_code"] = server.returncode
         engine.terminate()
         async with asyncio.timeout(STOP_S):
@@ -64,7 +64,7 @@ async def standing(folder: Path, flags: Sequence[str] = (), *, speak: float = 0.
 
 
 @asynccontextmanager
-async def _serving(
+async def serving(
     folder: Path, engine_url: str, flags: Sequence[str]
 ) -> AsyncIterator[tuple[Process, str, Path]]:
     log = folder / "serve.log"
@@ -97,7 +97,7 @@ async def _url(server: Process, log: Path) -> str:
     return found.group(1).decode()
 
 
-async def _stop(server: Process) -> None:
+async def stop(server: Process) -> None:
     if server.returncode is None:
         server.terminate()
         try:
