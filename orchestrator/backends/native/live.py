@@ -207,7 +207,13 @@ class Live:
         outputs, took = self._records.decided(action, self.responses.fence)
         if took is not None and self.pairing is not None:
             self.pairing.seat.paced(self.tools.profile.audio.unit_ms, took)
+        self._note_undecided()
         return outputs
+
+    def _note_undecided(self) -> None:
+        """Tell the rollover of units that may still be answered, where the engine decides on each."""
+        records = self._records
+        self.rollover.undecided(records.undecided if records.answered else 0)
 
     async def _fault(self, fault: EngineFault) -> None:
         """An error that no command waits for: about a unit that was taken, or about the session."""
@@ -281,6 +287,8 @@ class Live:
         self.responses.begin(pairing.generation)
         for response_id in heard_before:
             self.responses.end(self.responses.of(response_id))
+        for output in self._records.left(self.responses.fence):
+            await self.put(output)
         self._records.generation = pairing.generation
         self.pairing = pairing
         self.unsealed = False
@@ -368,6 +376,7 @@ class Live:
             self.tools.memory.shown(len(unit.frames))
         for output in self._records.sent(unit, event_id, self.responses.fence):
             await self.put(output)
+        self._note_undecided()
         self.minding.set()
 
     async def _refused(self, unit: Unit, error: VigilError) -> None:

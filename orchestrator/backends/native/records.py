@@ -51,6 +51,11 @@ class UnitRecords:
         return self._tick
 
     @property
+    def undecided(self) -> int:
+        """Units that nothing was said of yet."""
+        return len(self._open)
+
+    @property
     def oldest_at(self) -> float | None:
         """When the oldest unit was written that nothing was said of."""
         return next((each.at for each in self._open.values()), None)
@@ -90,6 +95,10 @@ class UnitRecords:
             numbers = tuple(unit.number for unit in units)
             start, end = min(unit.start_ms for unit in units), max(unit.end_ms for unit in units)
             self._put(MediaGap(numbers, start, end, reason))
+
+    def left(self, fence: Fence) -> list[BackendOutput]:
+        """Their engine session is left: nothing more is said of the units that wait for a decision."""
+        return [self._close(event_id, fence, None) for event_id in tuple(self._open)]
 
     def flush(self) -> None:
         """Tell what is recorded so far."""

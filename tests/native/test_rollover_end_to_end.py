@@ -1,0 +1,75 @@
+"""A conversation that outlives its model's context many times over: real sockets, scaled time."""
+
+from __future__ import annotations
+
+import itertools
+
+from memory.tokens import estimate
+from orchestrator.session.events import NoticeEvent, OutputTranscriptDone, ResponseDone
+from tests.fakes.duplex_engine import Act, DuplexEngine, Kind, Unit
+from tests.native.pairs import ENGINE, House, mark_of, two_minutes
+
+SCALE = 60.0
+MINUTES = 30
+UNIT_S = 1.0
+
+
+class Talker:
+    """A model that answers whatever it was told with a second of words it has never said before."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self._asked: set[str] = set()
+
+    def __call__(self, unit: Unit) -> Act:
+        if unit.is_speech:
+            self._asked.add(unit.session_id)
+        if unit.is_speech or unit.session_id not in self._asked:
+            return Act(Kind.LISTEN)
+        self._asked.discard(unit.session_id)
+        words = f"remark number {len(self.said)}. "
+        self.said.append(words.strip())
+        return Act(
+            Kind.SPEAK, end=True, text=words, heard=f"question {len(self.said)}", audio_ms=1000, chunks=2
+        )
+
+
+async def test_half_an_hour_on_a_horizon_of_two_minutes() -> None:
+    talker = Talker()
+    async with DuplexEngine(talker, ENGINE, time_scale=SCALE, max_sessions=2) as engine:
+        house = House(engine, two_minutes(), rolls_over=True, scale=SCALE)
+        client = await house.open(instructions="You are a guide.")
+        await client.talk(0, MINUTES * 60, silence=3)
+        await client.close()
+        # One that was prepared and then left, because talk went on after its seed, heard nobody.
+        sessions = [s for s in engine.sessions if any(mark_of(unit) >= 0 for unit in s.units)]
+
+        assert len(sessions) >= 1 + MINUTES // 2
+        notices = [event.code for event in client.seen if isinstance(event, NoticeEvent)]
+        assert notices == ["rolled_over"] * (len(sessions) - 1)
+
+        # Every second reached exactly one engine session, in order, and none waited at a switch.
+        real = [(s, u) for s in sessions for u in s.units if mark_of(u) >= 0]
+        assert [mark_of(unit) for _, unit in real] == list(range(MINUTES * 60))
+        gaps = [(b[1].at - a[1].at, a[0] is not b[0]) for a, b in itertools.pairwise(real)]
+        usual = max(gap for gap, switched in gaps if not switched)
+        assert max(gap for gap, switched in gaps if switched) <= max(usual, UNIT_S) + UNIT_S
+
+        # Each seed is bounded and holds the last words that were heard.
+        openings = client.facts("engine_session_opened")
+        assert len(openings) == len(sessions)
+        for opening, session in zip(openings[1:], sessions[1:], strict=True):
+            seed = opening["seed"]
+            assert session.opening.instructions == seed
+            assert seed.startswith("You are a guide.") and estimate(seed) <= 320
+            assert "remark number" in seed.splitlines()[-2] or "question" in seed.splitlines()[-2]
+
+        # What the model said was said once, whole, and all of it was told.
+        told = [event.transcript.strip() for event in client.seen if isinstance(event, OutputTranscriptDone)]
+        assert told == talker.said
+        done = [event for event in client.seen if isinstance(event, ResponseDone)]
+        assert {event.status for event in done} == {"completed"}
+
+        # Never more engine sessions than there are places, and none left at the end.
+        assert house.pool.statistics()["a"]["sessions"] == house.pool.statistics()["a"]["closing"] == 0
+        assert engine.live == []
