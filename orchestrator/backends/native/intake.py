@@ -46,7 +46,7 @@ class Queued:
 class Intake:
     """:param encode: a unit as the engine takes it
     :param paced: units are released on the stream's clock; otherwise as fast as they are taken
-    :param on_sent: told of every written unit and its event id
+    :param on_sent: told of every written unit, its event id, and the link that wrote it
     :param on_refused: told of a unit that was lost after its append had been taken
     """
 
@@ -59,7 +59,7 @@ class Intake:
         lead: int,
         paced: bool,
         encode: Callable[[Unit], EngineUnit],
-        on_sent: Callable[[Unit, str], Awaitable[None]],
+        on_sent: Callable[[Unit, str, EngineLink], Awaitable[None]],
         on_refused: Callable[[Unit, VigilError], Awaitable[None]],
         patience_s: float,
         max_bytes: int,
@@ -184,11 +184,6 @@ class Intake:
         """The client's own input waits: whole units, or one that is being filled."""
         return bool(self._queue) or bool(self._splitter.held.samples and self._flowing)
 
-    @property
-    def holds(self) -> bool:
-        """Something is not a whole unit yet."""
-        return bool(self._splitter.held.samples)
-
     def statistics(self) -> dict[str, int]:
         return {
             "queued": len(self._queue),
@@ -239,7 +234,7 @@ class Intake:
                 ticket.settled.set()
         if queued.unit.pcm is not None and self._pace is not None:
             self._pace.went(self._clock.now())
-        await self._on_sent(queued.unit, event_id)
+        await self._on_sent(queued.unit, event_id, link)
 
     async def _due(self, queued: Queued) -> bool:
         """Wait for the stream's clock; False when something changed meanwhile."""

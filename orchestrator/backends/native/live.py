@@ -18,6 +18,7 @@ from bridges.duplex_client.link import (
     AudioChunk,
     EngineEvent,
     EngineFault,
+    EngineLink,
     EngineUnit,
     Heard,
     LinkEnded,
@@ -287,9 +288,8 @@ class Live:
         self.responses.begin(pairing.generation)
         for response_id in heard_before:
             self.responses.end(self.responses.of(response_id))
-        for output in self._records.left(self.responses.fence):
+        for output in self._records.begin(pairing.generation, self.responses.fence):
             await self.put(output)
-        self._records.generation = pairing.generation
         self.pairing = pairing
         self.unsealed = False
         self.owed_at = None
@@ -363,8 +363,13 @@ class Live:
             False if unit.origin is Origin.SILENCE else unit.speech,
         )
 
-    async def _sent(self, unit: Unit, event_id: str) -> None:
+    async def _sent(self, unit: Unit, event_id: str, link: EngineLink) -> None:
         now = self.tools.clock.now()
+        if self.pairing is None or self.pairing.link is not link:
+            # It was on its way when its engine session was left: nothing more is said of it.
+            for output in self._records.sent_behind(unit, event_id, self.responses.fence):
+                await self.put(output)
+            return
         self.unsealed = True
         self.written_at = now
         if self.owed_at is None:

@@ -16,6 +16,8 @@ from orchestrator.backends.native.units import Unit
 from orchestrator.session.backend import BackendOutput, TickDone
 from orchestrator.session.fence import Fence
 
+RECENT = 64
+"""Units that are still known by the id of their append, decided on or not."""
 OPEN = 8
 RUN_MS = 1000
 """Of units that one fact tells of."""
@@ -39,11 +41,13 @@ class UnitRecords:
         self._samples_per_ms = samples_per_ms
         self._began = now()
         self._open: OrderedDict[str, _Written] = OrderedDict()
+        self._recent: OrderedDict[str, Unit] = OrderedDict()
         self._rows: list[tuple[Any, ...]] = []
         self._tick = 0
         self.written = 0
         self.answered = 0
         self.generation = 0
+        self._former = 0
 
     def tick(self) -> int:
         """Number of the decision that comes next."""
@@ -55,19 +59,23 @@ class UnitRecords:
         """Units that nothing was said of yet."""
         return len(self._open)
 
-    @property
-    def oldest_at(self) -> float | None:
-        """When the oldest unit was written that nothing was said of."""
-        return next((each.at for each in self._open.values()), None)
-
     def sent(self, unit: Unit, event_id: str, fence: Fence) -> list[BackendOutput]:
         """A unit was written; records that are due because of it."""
         self._open[event_id] = _Written(unit, self.generation, self._now())
         self.written += 1
+        self._recent[event_id] = unit
+        if len(self._recent) > RECENT:
+            self._recent.popitem(last=False)
         outputs: list[BackendOutput] = []
         while len(self._open) > OPEN:
             outputs.append(self._close(next(iter(self._open)), fence, None))
         return outputs
+
+    def sent_behind(self, unit: Unit, event_id: str, fence: Fence) -> list[BackendOutput]:
+        """A unit was written to an engine session that had been left meanwhile."""
+        self.written += 1
+        self._open[event_id] = _Written(unit, self._former, self._now())
+        return [self._close(event_id, fence, None)]
 
     def decided(self, action: str, fence: Fence) -> tuple[list[BackendOutput], float | None]:
         """The model decided on the oldest unit. Its record, and the ms that it took."""
@@ -79,16 +87,16 @@ class UnitRecords:
         return [self._close(event_id, fence, action)], took
 
     def unit_of(self, event_id: str) -> Unit | None:
-        written = self._open.get(event_id)
-        return written.unit if written is not None else None
+        return self._recent.get(event_id)
 
     def lost(self, event_ids: tuple[str, ...] | None, reason: str) -> None:
         """These units, or all that nothing was said of, may never have reached the model."""
-        ids = list(self._open) if event_ids is None else [each for each in event_ids if each in self._open]
-        units = [self._open[each].unit for each in ids]
+        ids = list(self._open) if event_ids is None else [each for each in event_ids if each in self._recent]
         for each in ids:
-            self._row(self._open.pop(each), "lost", None)
-        self.gap(units, reason)
+            # What was said of the unit before it may have been taken for a word on this one.
+            if (written := self._open.pop(each, None)) is not None:
+                self._row(written, "lost", None)
+        self.gap([self._recent[each] for each in ids], reason)
 
     def gap(self, units: list[Unit], reason: str) -> None:
         if units:
@@ -96,8 +104,9 @@ class UnitRecords:
             start, end = min(unit.start_ms for unit in units), max(unit.end_ms for unit in units)
             self._put(MediaGap(numbers, start, end, reason))
 
-    def left(self, fence: Fence) -> list[BackendOutput]:
-        """Their engine session is left: nothing more is said of the units that wait for a decision."""
+    def begin(self, generation: int, fence: Fence) -> list[BackendOutput]:
+        """Another engine session goes on: nothing more is said of the units that wait for a decision."""
+        self._former, self.generation = self.generation, generation
         return [self._close(event_id, fence, None) for event_id in tuple(self._open)]
 
     def flush(self) -> None:
