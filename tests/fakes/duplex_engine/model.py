@@ -133,6 +133,9 @@ class Model:
             self._speech.call(f"resp_{self._calls:032x}", f"call_{self._calls}", act.tool, act.arguments)
         elif self._auto and self.open is None:
             self._say_listen(unit, "model_turn_completed_without_output")
+        answered = act.kind in (Kind.SPEAK, Kind.LISTEN, Kind.NOTHING)
+        if self._profile.whole_turn and answered and self.open is not None and epoch == self.epoch:
+            self.finish(unit)  # one commit, one request: nothing more of it comes
         limit = AUTO_SILENCE_UNITS if self._auto else TURN_SILENCE_UNITS
         if self.open is not None and self.open.silence_units >= limit:
             self._say_listen(unit, "continuation_limit", self.open.id)

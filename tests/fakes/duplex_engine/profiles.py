@@ -70,7 +70,7 @@ class EngineProfile:
     :param auto_response: True: it must be on; False: it must be off; ``None``: the client's choice
     :param voices_bundled: a voice is a bare name that ends in ``.pt``
     :param private_keys: of ``extra_body``, refused
-    :param whole_turn: the model gets a turn as one unit, at its commit
+    :param whole_turn: the model gets a turn as one unit, at its commit, and answers it in one go
     """
 
     name: str
