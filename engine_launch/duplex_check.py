@@ -16,7 +16,8 @@ from engine_launch.selfcheck import Check, SelfCheck, Status
 
 LEVEL, PERIOD = "implementation_level", "chunk_period_ms"
 REQUIRED, OPTIONAL = "required_input_modalities", "optional_input_modalities"
-_OWN_LINES = frozenset({LEVEL, PERIOD, REQUIRED, OPTIONAL, "supports_multi_session"})
+SEVERAL = "supports_multi_session"
+_OWN_LINES = frozenset({LEVEL, PERIOD, REQUIRED, OPTIONAL, SEVERAL, f"{SEVERAL}_same_replica"})
 _OTHER_PROFILE = "Name the profile that fits this model, or an engine that serves it in duplex mode."
 _LOG = "See the engine's log; where it was started here, start it again."
 
@@ -121,7 +122,7 @@ def _compare(run: _Run, found: Mapping[str, Any]) -> None:
     _line(run, "level", found.get(LEVEL), wanted.get(LEVEL), "")
     _modalities(run, found)
     _line(run, "unit", found.get(PERIOD), run.spec.unit_ms, " ms")
-    several = bool(found.get("supports_multi_session"))
+    several = bool(found.get(SEVERAL))
     if several or run.spec.max_sessions == 1:
         run.note(
             "sessions", Status.OK, "several at a time" if several else "one at a time, as its profile has it"
@@ -146,7 +147,9 @@ def _compare(run: _Run, found: Mapping[str, Any]) -> None:
             "Sessions follow the engine. If it is newer than the profile, bring the profile up to date.",
         )
     else:
-        run.note("capabilities", Status.OK, f"{len(wanted)} as its profile has them")
+        run.note(
+            "capabilities", Status.OK, f"the other {len(wanted) - len(_OWN_LINES)} as its profile has them"
+        )
 
 
 def _line(run: _Run, name: str, found: object, wanted: object, unit: str) -> None:

@@ -70,7 +70,7 @@ def round_trip(socket: DuplexSocket, spec: DuplexSpec, deadline_s: float) -> Tri
                     seconds = time.monotonic() - began
                     decision = "speak" if event["type"] != "response.listen" else "listen"
                 if event["type"] == _AUDIO:
-                    return Trip(seconds, "speak", _rate(event))
+                    return Trip(seconds, decision, _rate(event))
                 if last and event["type"] in ("response.listen", "response.done"):
                     break
         return Trip(seconds, decision)
