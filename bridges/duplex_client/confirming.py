@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 MAX_UNCONFIRMED = 4096
-CONFIRM_S = 1.0
-"""While appends are unconfirmed a heartbeat asks for the engine's word, at most that often."""
-RESYNC_S = 5.0
+CONFIRM_S = 0.2
+"""While appends are unconfirmed a heartbeat asks for the engine's word: one at a time, at most that often."""
+RESYNC_S = 2.0
 """Answers to heartbeats of a lost socket may still come that long after the resume."""
 
 
@@ -64,7 +64,8 @@ class Confirming:
     def beat_at(self, heartbeat_s: float) -> float:
         """When the next heartbeat is due."""
         due = self._beat_at + heartbeat_s
-        if self._waiting and self._count > self._asked:
+        asked = bool(self._beats) and self._beats[-1] is not None
+        if self._waiting and self._count > self._asked and not asked:
             asking = self._beat_at + CONFIRM_S
             due = min(due, asking if self._resync_at is None else max(asking, self._resync_at))
         return due

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+
+import uvloop
 
 from bridges.circuit import Clock
 from bridges.duplex_client.client import DuplexLink
@@ -18,6 +20,13 @@ SESSION = {
     "extra_body": {"auto_response": True},
 }
 T = TypeVar("T")
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+"""The service runs on the second; what a socket says of a write comes from the loop."""
+
+
+def run_on(loop: str, work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(work)
 
 
 def unit(number: int, *, loud: bool = True, frames: tuple[bytes, ...] = ()) -> EngineUnit:

@@ -75,6 +75,22 @@ def test_a_heartbeat_asks_for_a_sign() -> None:
     assert lose(talk).unconfirmed == (late,)
 
 
+def test_one_question_at_a_time() -> None:
+    talk = Talk()
+    beats = 0
+    for _ in range(50):
+        talk.protocol.append(UNIT)
+        talk.later(0.1)
+        beats += [f["type"] for f in talk.write()].count("session.heartbeat")
+    assert beats == 1
+    for _ in range(50):
+        talk.protocol.append(UNIT)
+        talk.later(0.1)
+        beats += [f["type"] for f in talk.write()].count("session.heartbeat")
+        talk.hear("session.heartbeat_ack")
+    assert 15 <= beats <= 26
+
+
 def test_nothing_is_asked_while_nothing_is_appended() -> None:
     talk = Talk()
     append(talk)

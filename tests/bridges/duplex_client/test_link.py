@@ -6,6 +6,7 @@ import pytest
 
 from bridges.duplex_client.client import DuplexLink
 from bridges.duplex_client.link import (
+    EngineFault,
     EngineUnit,
     InputCommitted,
     LinkEnded,
@@ -156,6 +157,27 @@ async def test_a_cancel() -> None:
         await one.link.update({})
         assert len(one.pcm) == heard
         assert one.link.statistics()["events_late"] == 3
+
+
+async def test_nonsense_from_the_engine_is_told_and_survived() -> None:
+    async with DuplexEngine("listen", time_scale=100) as engine, linked(engine) as one:
+        for nonsense in ("{", "[]", '{"type": "response.created"}', '{"code": "odd", "error": "flat"}'):
+            engine.send_raw(nonsense)
+        engine.send_raw('{"type": "error", "code": "odd", "error": "flat"}')
+        await one.until(lambda: len(one.of(EngineFault)) == 5)
+        assert [fault.code for fault in one.of(EngineFault)] == ["bad_engine_event"] * 4 + ["odd"]
+        await one.link.append(unit(0))
+        await one.until(lambda: one.of(Listening))
+
+
+async def test_an_append_that_the_engine_refuses() -> None:
+    async with DuplexEngine("pattern:AL", time_scale=100) as engine, linked(engine) as one:
+        refused = await one.link.append(unit(0))
+        await one.until(lambda: one.of(EngineFault))
+        (fault,) = one.of(EngineFault)
+        assert (fault.code, fault.event_id) == ("runtime_append_failed", refused)
+        await one.link.append(unit(1))
+        await one.until(lambda: one.of(Listening))
 
 
 async def test_a_tool_call() -> None:

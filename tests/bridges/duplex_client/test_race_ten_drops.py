@@ -20,7 +20,7 @@ from bridges.duplex_client.link import (
     SpokenText,
 )
 from orchestrator.wire.audio import float_to_pcm16
-from tests.bridges.duplex_client.linked import Linked, linked, unit
+from tests.bridges.duplex_client.linked import LOOPS, Linked, linked, run_on, unit
 from tests.fakes.duplex_engine import DuplexEngine, EngineSession
 
 DROPS = 10
@@ -35,8 +35,13 @@ async def stream(one: Linked, appended: list[str], over: asyncio.Event) -> None:
         await asyncio.wait({asyncio.ensure_future(over.wait())}, timeout=0.005)
 
 
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("seed", range(4))
-async def test_nothing_is_lost_or_doubled(seed: int) -> None:
+def test_nothing_is_lost_or_doubled(seed: int, loop: str) -> None:
+    run_on(loop, ten_drops(seed))
+
+
+async def ten_drops(seed: int) -> None:
     rng = random.Random(seed)
     async with DuplexEngine("pattern:LSSE", time_scale=100) as engine, linked(engine) as one:
         (session,) = engine.sessions

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from bridges.duplex_client.link import EngineUnit, LinkResumed
-from tests.bridges.duplex_client.linked import linked, unit
+from tests.bridges.duplex_client.linked import LOOPS, linked, run_on, unit
 from tests.fakes.duplex_engine import MINICPM_VISION_LIKE, DuplexEngine
 
 LARGE = EngineUnit(frames=(b"\xff\xd8" + bytes(9 * 2**20),), end_ms=1000)
@@ -33,7 +35,12 @@ async def test_written_but_never_read() -> None:
         assert first not in resumed.unconfirmed
 
 
-async def test_written_in_part() -> None:
+@pytest.mark.parametrize("loop", LOOPS)
+def test_written_in_part(loop: str) -> None:
+    run_on(loop, written_in_part())
+
+
+async def written_in_part() -> None:
     """The rest of it never came, so the engine has not got it: it is written again, whole."""
     profile = MINICPM_VISION_LIKE
     async with DuplexEngine("listen", profile, time_scale=100) as engine, linked(engine) as one:

@@ -11,6 +11,7 @@ from websockets.exceptions import ConnectionClosed
 from bridges.circuit import RealClock
 from bridges.duplex_client.link import LinkError, LinkOptions
 from bridges.duplex_client.sockets import EngineSocket, dial, within
+from tests.bridges.duplex_client.linked import LOOPS, run_on
 from tests.fakes.clock import VirtualClock
 
 
@@ -34,8 +35,13 @@ class Peer:
         self.over.set()
 
 
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("size", [1000, 20_000, 300_000])
-async def test_what_is_said_to_be_written_arrives_and_nothing_else(size: int) -> None:
+def test_what_is_said_to_be_written_arrives_and_nothing_else(size: int, loop: str) -> None:
+    run_on(loop, cut_in_a_write(size))
+
+
+async def cut_in_a_write(size: int) -> None:
     peer = Peer()
     async with serve(peer, "127.0.0.1", 0, max_size=None, compression=None) as server:
         port = next(iter(server.sockets)).getsockname()[1]
