@@ -121,7 +121,8 @@ class Speaking:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The model chose to listen. With a ``response_id`` that response is over. ``metadata`` as it came."""
+    """The model chose to listen. With a ``response_id`` that response is over; in turn mode an engine may
+    speak on after it, and ``ResponseDone`` is the end. ``metadata`` as it came."""
 
     response_id: str | None
     reason: str | None
@@ -219,7 +220,8 @@ class LinkLost:
 
 @dataclass(frozen=True, slots=True)
 class LinkResumed:
-    """The socket is back; ``unconfirmed``: appends that were written before it was lost (event ids)."""
+    """The socket is back. ``unconfirmed``: event ids of appends that were written before it was lost and of
+    which the engine had given no sign; it may have got them or not."""
 
     unconfirmed: tuple[str, ...] = ()
 
@@ -270,7 +272,8 @@ class EngineLink(Protocol):
     async def commit(self, *, create_response: bool) -> None:
         """Seal the turn; returns when the engine said ``committed``."""
 
-    async def create_response(self, options: Mapping[str, Any]) -> None: ...
+    async def create_response(self, options: Mapping[str, Any]) -> None:
+        """Returns when the engine created a response, or chose to listen."""
 
     async def clear(self) -> None:
         """Drop input that the engine has not used; returns when it said so."""
@@ -282,9 +285,11 @@ class EngineLink(Protocol):
         """Return the engine's new session object, or raise what it refused with."""
 
     async def cancel(self, response_id: str | None) -> None:
-        """Ask for the end of a response; its terminal comes as an event. Not running any more is fine."""
+        """Ask for the end of a response; returns when that is written. The response's terminal comes as an
+        event. Not running any more is fine."""
 
-    async def playback(self, response_id: str, played_ms: int, committed_ms: int) -> None: ...
+    async def playback(self, response_id: str, played_ms: int, committed_ms: int) -> None:
+        """Never waits. What is not yet written is replaced by what is newer; too late is fine."""
 
     async def close(self, reason: str) -> bool:
         """Idempotent. True when the engine said that the session is gone; a false one may be tried again."""
