@@ -26,6 +26,7 @@ from orchestrator.runtime.calls import CallDeadlines
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import DEFAULT_INPUT, Clock, Ids, SessionConfig
 from orchestrator.settings import Settings
+from orchestrator.summarizer_setup import summarizer_of
 from orchestrator.track import Built, Gauges, Offer
 from prompts.native import NativeProfile, Seed
 from prompts.pack import Pack
@@ -83,6 +84,7 @@ class NativeTrack:
             [EngineSpec(name, each, limit, rolls_over) for name, each in options.items()], clock
         )
         self._instances = EngineInstances(dict(zip(options, engines.urls, strict=True)), key)
+        self._summarizer = summarizer_of(settings)
         self._watch_s = settings.timeouts.watch_s
         self._pending_bytes = settings.realtime.input_bytes
         one = next(iter(options.values()))
@@ -121,6 +123,7 @@ class NativeTrack:
             self._ids,
             NativeOptions(max_sessions=self.pool.capacity, max_pending_bytes=self._pending_bytes),
             history=kept.history,
+            summarizer=self._summarizer,
         )
         return Built(backend, lambda: None, dict, backend.statistics)
 
@@ -172,12 +175,15 @@ class NativeTrack:
             "engine_real_time_factor": of("real_time_factor"),
             "engine_up": {name: float(f["state"] in _READY) for name, f in by_name.items()},
             "units_waiting": float(sum(each.get("units", 0) for each in inputs)),
+            **({"summarizer": self._summarizer.statistics()} if self._summarizer else {}),
             "engine_ready": float(engine.ready),
             "engine_state": {state: float(state == engine.state) for state in ENGINE_STATES},
         }
 
     async def aclose(self) -> None:
         await self.pool.aclose()
+        if self._summarizer is not None:
+            await self._summarizer.aclose()
         await self._instances.aclose()
 
 
