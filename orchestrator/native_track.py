@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from bridges.duplex_client.client import DuplexLink
-from bridges.duplex_client.link import LinkOptions, Links
+from bridges.duplex_client.link import LinkOptions
 from bridges.engine import EngineError
 from bridges.frames import FrameBounds
 from orchestrator.api.context import EngineState
@@ -16,6 +15,7 @@ from orchestrator.backends.native.advertised import native_capabilities
 from orchestrator.backends.native.backend import NativeBackend
 from orchestrator.backends.native.options import NativeOptions
 from orchestrator.backends.native.rules import exact_input
+from orchestrator.counted_link import CountedLink, LinkCounts
 from orchestrator.engines.places import EngineSpec
 from orchestrator.engines.pool import EnginePool
 from orchestrator.instances import EngineInstances
@@ -67,14 +67,12 @@ class NativeTrack:
         engines: NativeEngines,
         clock: Clock,
         ids: Ids,
-        *,
-        links: Links = DuplexLink,
     ) -> None:
         profile = self._profile = engines.profile
         self._engines = engines
         self._clock = clock
         self._ids = ids
-        self._links = links
+        self._counts = LinkCounts()
         secret = settings.engine_api_key
         key = secret.get_secret_value() if secret else None
         options = {_name(url): LinkOptions(url, engines.model, key) for url in engines.urls}
@@ -117,7 +115,7 @@ class NativeTrack:
             kept.session_id,
             self._profile,
             self.pool,
-            self._links,
+            lambda options: CountedLink(options, self._counts, self._clock),
             kept.log,
             self._clock,
             self._ids,
@@ -164,6 +162,9 @@ class NativeTrack:
         def of(key: str) -> Mapping[str, float]:
             return {name: float(figures[key]) for name, figures in by_name.items()}
 
+        def links(counts: Mapping[str, int]) -> Mapping[str, float]:
+            return {_name(url): float(counts.get(url, 0)) for url in self._engines.urls}
+
         return {
             "pairings": of("sessions"),
             "seats_limit": of("limit"),
@@ -174,6 +175,9 @@ class NativeTrack:
             "seats_refused": float(self.pool.refused),
             "engine_real_time_factor": of("real_time_factor"),
             "engine_up": {name: float(f["state"] in _READY) for name, f in by_name.items()},
+            "links_lost": links(self._counts.lost),
+            "links_resumed": links(self._counts.resumed),
+            "links_unconfirmed": links(self._counts.unconfirmed),
             "units_waiting": float(sum(each.get("units", 0) for each in inputs)),
             **({"summarizer": self._summarizer.statistics()} if self._summarizer else {}),
             "engine_ready": float(engine.ready),

@@ -14,8 +14,6 @@ from typing import Any
 import httpx
 import numpy as np
 
-from bridges.duplex_client.client import DuplexLink
-from bridges.duplex_client.link import EngineLink, LinkOptions
 from orchestrator.app import Core, make_app
 from orchestrator.keeping import DurableKeeper
 from orchestrator.native_setup import NativeEngines
@@ -90,11 +88,7 @@ class NativeServed:
         for engine in self.engines:
             await self._stack.enter_async_context(engine)
         found = NativeEngines(tuple(engine.url for engine in self.engines), MODEL, self.profile)
-
-        def link(options: LinkOptions) -> EngineLink:
-            return DuplexLink(options, clock=self.clock)
-
-        self.track = NativeTrack(self.settings, found, self.clock, system_ids, links=link)
+        self.track = NativeTrack(self.settings, found, self.clock, system_ids)
         keeper = await DurableKeeper.open(self.settings.data, self.clock)
         self.core = Core(self.settings, self.track, keeper, self.clock)
         listener = socket.socket(proto=socket.IPPROTO_TCP)

@@ -67,6 +67,26 @@ async def test_an_engine_that_dies_is_seen_in_readiness(tmp_path: Path) -> None:
         assert error(response)["code"] == "engine_dead"
 
 
+async def test_a_lost_engine_socket_is_counted_and_the_client_notices_nothing(tmp_path: Path) -> None:
+    async with (
+        NativeServed(tmp_path, "listen") as served,
+        VigilClient(served.url, session=opening(extra_body=AUTO)) as client,
+    ):
+        (engine,) = served.engines
+        engine.drop()
+        name = engine.url[5:]
+
+        async def counted() -> bool:
+            metrics = (await served.client.get("/metrics")).text
+            return all(f'vigil_links_{kind}{{of="{name}"}} 1.0' in metrics for kind in ("lost", "resumed"))
+
+        async with asyncio.timeout(15):
+            while not await counted():  # noqa: ASYNC110  what is waited for is a scrape
+                await asyncio.sleep(0.01)
+        assert client.protocol.closed is None and len(engine.sessions) == 1
+        assert (await served.client.get("/ready")).status_code == 200
+
+
 async def test_a_session_is_recorded_with_its_units(tmp_path: Path) -> None:
     async with (
         NativeServed(tmp_path, "listen") as served,
