@@ -35,16 +35,19 @@ FAMILY = "minicpmo_4_5"
 
 
 class FastClock:
-    """Seconds that pass ``SCALE`` times as fast as real ones. Implements ``Clock``."""
+    """Seconds that pass ``scale`` times as fast as real ones. Implements ``Clock``."""
+
+    def __init__(self, scale: float = SCALE) -> None:
+        self._scale = scale
 
     def now(self) -> float:
-        return time.monotonic() * SCALE
+        return time.monotonic() * self._scale
 
     def wall_ms(self) -> int:
         return round(time.time() * 1000)
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds) / SCALE)
+        await asyncio.sleep(max(0.0, seconds) / self._scale)
 
 
 class NativeServed:
@@ -52,6 +55,7 @@ class NativeServed:
 
     :param engines: how many; each holds ``max_sessions``
     :param profile: of the family; the engines are its ``like``
+    :param elsewhere: URL and model of an engine that runs already, in place of scripted ones; in real time
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class NativeServed:
         max_sessions: int = 4,
         like: EngineProfile = MINICPM_LIKE,
         profile: NativeProfile | None = None,
+        elsewhere: tuple[str, str] | None = None,
         **settings: Any,
     ) -> None:
         defaults: dict[str, Any] = {
@@ -74,9 +79,11 @@ class NativeServed:
         }
         self.settings = Settings(**{**defaults, **settings})
         self.profile = profile or native_profile(FAMILY)
-        self.clock = FastClock()
+        self.elsewhere = elsewhere
+        self.clock = FastClock(1.0 if elsewhere else SCALE)
         self.engines = [
-            DuplexEngine(script, like, max_sessions=max_sessions, clock=self.clock) for _ in range(engines)
+            DuplexEngine(script, like, max_sessions=max_sessions, clock=self.clock)
+            for _ in range(0 if elsewhere else engines)
         ]
         self._stack = AsyncExitStack()
         self.core: Core
@@ -87,7 +94,9 @@ class NativeServed:
     async def __aenter__(self) -> NativeServed:
         for engine in self.engines:
             await self._stack.enter_async_context(engine)
-        found = NativeEngines(tuple(engine.url for engine in self.engines), MODEL, self.profile)
+        url, model = self.elsewhere or ("", MODEL)
+        urls = (url,) if url else tuple(engine.url for engine in self.engines)
+        found = NativeEngines(urls, model, self.profile)
         self.track = NativeTrack(self.settings, found, self.clock, system_ids)
         keeper = await DurableKeeper.open(self.settings.data, self.clock)
         self.core = Core(self.settings, self.track, keeper, self.clock)
