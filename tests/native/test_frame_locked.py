@@ -1,0 +1,65 @@
+"""A model that hears and speaks frame by frame: float samples at its own rate, a voice, no end of turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.client import ClientError
+from orchestrator.offline.drive import Played, PlayOptions, play
+from orchestrator.wire.audio import Codec
+from prompts.native_loader import native_profile
+from tests.fakes.duplex_engine import PERSONAPLEX_LIKE
+from tests.native.serving import ORDER, NativeServed
+
+FRAME = 1920
+
+
+async def played(served: NativeServed, **more: Any) -> Played:
+    session = {"voice": "NATF2.pt", "instructions": "You are a librarian."}
+    options: dict[str, Any] = {"rate_hz": 24000, "codec": Codec.FLOAT32, "session": session, **more}
+    return await play(
+        [ORDER], PlayOptions(served.url, tail_ms=1000, quiet_s=2.0, drain_s=5.0, **options), served.clock
+    )
+
+
+def serving(folder: Path, script: str) -> NativeServed:
+    return NativeServed(
+        folder, script, like=PERSONAPLEX_LIKE, profile=native_profile("personaplex"), max_sessions=2
+    )
+
+
+async def test_packets_become_whole_frames_and_what_is_said_is_heard(tmp_path: Path) -> None:
+    async with serving(tmp_path, "pattern:" + "L" * 10 + "S" * 15) as served:
+        result = await played(served)
+        assert result.ok, result.against
+        (session,) = served.engines[0].sessions
+        given = [unit.samples for unit in session.units if not unit.silence]
+        assert set(given) == {FRAME}
+        assert abs(sum(given) - 24 * result.timeline["duration_ms"]) <= FRAME
+        assert served.engines[0].openings[0]["voice"] == "NATF2.pt"
+        (answer, *_) = result.record.answers.values()
+        assert answer.samples.any() and np.isfinite(answer.samples).all()
+        assert result.timeline["unit_ms"] == 80 and len(result.timeline["units"]) == 30
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"rate_hz": 16000}, "invalid_session_config"),
+        ({"codec": Codec.PCM16}, "invalid_session_config"),
+        ({"session": {"voice": "../secret.pt"}}, "invalid_session_config"),
+    ],
+    ids=("rate", "format", "voice"),
+)
+async def test_what_does_not_fit_is_refused_before_an_engine_sees_it(
+    tmp_path: Path, more: dict[str, Any], code: str
+) -> None:
+    async with serving(tmp_path, "listen") as served:
+        with pytest.raises(ClientError) as refused:
+            await played(served, **more)
+        assert refused.value.code == code
+        assert not served.engines[0].openings
