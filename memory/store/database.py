@@ -185,7 +185,8 @@ def _configure_sqlite(engine: Engine) -> None:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+        # To the driver itself: a statement of the engine's would cost more than the transaction.
+        connection.connection.cursor().execute(connection.get_execution_options().get("begin", "BEGIN"))
 
 
 @contextmanager

@@ -15,26 +15,28 @@ class OutputStream:
     def __init__(self, size: int) -> None:
         self._size = size
         self._items: deque[BackendOutput] = deque()
-        self._changed = asyncio.Condition()
+        self._filled = asyncio.Event()
+        self._room = asyncio.Event()
         self._ended = False
         self._most = 0
 
     async def put(self, output: BackendOutput) -> None:
         """Add an output; after the end it is dropped."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._ended or len(self._items) < self._size)
-            if not self._ended:
-                self._items.append(output)
-                self._most = max(self._most, len(self._items))
-                self._changed.notify_all()
+        while len(self._items) >= self._size and not self._ended:
+            self._room.clear()
+            await self._room.wait()
+        if not self._ended:
+            self._items.append(output)
+            self._most = max(self._most, len(self._items))
+            self._filled.set()
 
     async def end(self, closed: Closed, *before: BackendOutput) -> None:
         """The last outputs, always taken; releases every waiting writer. A second end is ignored."""
-        async with self._changed:
-            if not self._ended:
-                self._ended = True
-                self._items.extend((*before, closed))
-                self._changed.notify_all()
+        if not self._ended:
+            self._ended = True
+            self._items.extend((*before, closed))
+            self._filled.set()
+            self._room.set()
 
     async def drop(self, stale: Callable[[BackendOutput], bool]) -> int:
         """Take back unread outputs; how many there were."""
@@ -48,10 +50,11 @@ class OutputStream:
     async def read(self) -> AsyncIterator[BackendOutput]:
         """Outputs in order, ``Closed`` last."""
         while True:
-            async with self._changed:
-                await self._changed.wait_for(lambda: bool(self._items))
-                output = self._items.popleft()
-                self._changed.notify_all()
+            while not self._items:
+                self._filled.clear()
+                await self._filled.wait()
+            output = self._items.popleft()
+            self._room.set()
             yield output
             if isinstance(output, Closed):
                 return

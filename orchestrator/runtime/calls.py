@@ -87,9 +87,12 @@ class BackendCalls:
         self._on_fault = on_fault
         self._queue: deque[AnyBackendEffect] = deque()
         self._wake = asyncio.Event()
-        self._interrupted = asyncio.Event()
         self._interrupts = 0
         self._busy = False
+        self._due = 0.0  # deadline of the call in flight
+        self._cut: asyncio.Future[None] | None = None  # of the call in flight: resolved to end it early
+        self._watch: asyncio.Task[None] | None = None
+        self._grace: asyncio.Task[None] | None = None
         self._planned_tick: int | None = None  # of the update that was carried out last
 
     @property
@@ -113,31 +116,36 @@ class BackendCalls:
     def settle(self) -> None:
         """That cancel or close was executed; what it asked for is queued here now."""
         self._interrupts -= 1
-        self._refresh()
 
     async def run(self) -> None:
         """Carry out effects until cancelled."""
-        while True:
-            while not self._queue:
-                self._wake.clear()
-                await self._wake.wait()
-            effect = self._queue.popleft()
-            self._busy = True
-            self._refresh()
-            error: VigilError | None = None
-            fault: Exception | None = None
-            self._planned_tick = None
-            try:
-                await self._call(effect)
-            except VigilError as refused:
-                error = refused
-            except Exception as raised:
-                fault = raised
-                error = ServerFault("the backend failed unexpectedly; the session ends")
-            self._busy = False
-            self._on_carried(Carried(effect, error, self._planned_tick))
-            if fault is not None:
-                self._on_fault(fault)
+        try:
+            while True:
+                while not self._queue:
+                    self._wake.clear()
+                    await self._wake.wait()
+                await self._carry_out(self._queue.popleft())
+        finally:
+            for task in (self._watch, self._grace):
+                if task is not None:
+                    task.cancel()
+
+    async def _carry_out(self, effect: AnyBackendEffect) -> None:
+        self._busy = True
+        error: VigilError | None = None
+        fault: Exception | None = None
+        self._planned_tick = None
+        try:
+            await self._call(effect)
+        except VigilError as refused:
+            error = refused
+        except Exception as raised:
+            fault = raised
+            error = ServerFault("the backend failed unexpectedly; the session ends")
+        self._busy = False
+        self._on_carried(Carried(effect, error, self._planned_tick))
+        if fault is not None:
+            self._on_fault(fault)
 
     async def _call(self, effect: AnyBackendEffect) -> None:
         if isinstance(effect, BackendCancel | BackendClose):
@@ -145,24 +153,65 @@ class BackendCalls:
             finished = await bounded(self._invoke(effect), self._clock.sleep(limit))
         else:
             limit = self._deadlines.call_s
-            finished = await bounded(self._invoke(effect), self._clock.sleep(limit), self._interruption())
-            if not finished and self._interrupted.is_set():
+            finished = await self._within(effect, limit)
+            if not finished and self._interrupted:
                 raise Conflict("a cancel or close came before this was taken", code=STALE_FENCE)
         if not finished:
             raise EngineUnavailable(
                 f"the backend did not answer within {limit:g} s", code="timeout", retry_after_s=1.0
             )
 
-    def _refresh(self) -> None:
-        queued = any(isinstance(effect, BackendCancel | BackendClose) for effect in self._queue)
-        if self._interrupts or queued:
-            self._interrupted.set()
-        else:
-            self._interrupted.clear()
+    async def _within(self, effect: AnyBackendEffect, limit_s: float) -> bool:
+        """Like ``bounded``, for what is called many times a second: it starts one task, and no other timers
+        than the lane's own, as long as nothing is late."""
+        cut = self._cut = asyncio.get_running_loop().create_future()
+        self._due = self._clock.now() + limit_s
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._watch_deadlines(), name="deadlines of backend calls")
+        task = asyncio.create_task(self._invoke(effect))
+        task.add_done_callback(lambda _: _resolve(cut))
+        self._refresh()
+        try:
+            await cut
+            if task.done():
+                task.result()
+                return True
+            return False
+        finally:
+            self._cut = None
+            if self._grace is not None:
+                self._grace.cancel()
+                self._grace = None
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=CANCEL_WAIT_S)
 
-    async def _interruption(self) -> None:
-        await self._interrupted.wait()
+    async def _watch_deadlines(self) -> None:
+        """One sleeper for all calls: their limits are equal, so a later call is never due before it wakes."""
+        while self._cut is not None:
+            left_s = self._due - self._clock.now()
+            if left_s <= 0:
+                self._end_call()
+                break
+            await self._clock.sleep(left_s)
+        self._watch = None
+
+    async def _watch_grace(self) -> None:
         await self._clock.sleep(self._deadlines.grace_s)
+        self._end_call()
+
+    def _end_call(self) -> None:
+        if self._cut is not None:
+            _resolve(self._cut)
+
+    @property
+    def _interrupted(self) -> bool:
+        """A cancel or close waits for the call in flight."""
+        return self._interrupts > 0 or any(isinstance(e, BackendCancel | BackendClose) for e in self._queue)
+
+    def _refresh(self) -> None:
+        if self._cut is not None and self._grace is None and self._interrupted:
+            self._grace = asyncio.create_task(self._watch_grace(), name="grace of a backend call")
 
     async def _invoke(self, effect: AnyBackendEffect) -> None:
         match effect:
@@ -185,3 +234,8 @@ class BackendCalls:
             case BackendClose(reason=reason):
                 await self._backend.close(reason)
                 await self._read_out()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
