@@ -54,6 +54,7 @@ class Memory(Views):
         super().__init__()
         self._packs = {pack.digest: pack for pack in packs}
         self._early_heard: dict[str, f.HeardFact] = {}
+        self._wants: tuple[Want, ...] | None = None  # as they are since the last fact, once asked for
         self._folds: dict[str, Callable[[Any], None]] = {
             "memory_opened": self._opened,
             "frame_seen": self._frame_seen,
@@ -86,6 +87,7 @@ class Memory(Views):
         """Fold one fact. Kinds that mean nothing to the prompt are ignored."""
         fold = self._folds.get(fact.kind)
         if fold is not None:
+            self._wants = None
             fold(fact)
 
     def moves(self) -> tuple[f.AnyFact, ...]:
@@ -120,6 +122,11 @@ class Memory(Views):
     def wants(self) -> tuple[Want, ...]:
         """Work outstanding now. Identities: summary (chunk, attempt), roll-up (chunks, attempt), prewarm
         (head, turns); a decision has none: one is in flight at most."""
+        if self._wants is None:
+            self._wants = self._wanted()
+        return self._wants
+
+    def _wanted(self) -> tuple[Want, ...]:
         parts, wanted = self.parts, list[Want]()
         if parts.open.flight is None:
             waiting = drafting.waiting(parts)

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from uvicorn._types import ASGISendEvent
@@ -20,13 +20,53 @@ CLOSING_S = 5.0
 LARGEST_FRAME = 2 * MAX_FRAME_BYTES
 """An event above ``MAX_FRAME_BYTES`` is refused by name; a frame above this ends the connection (1009)."""
 
+GATHERED_BYTES = 32 * 1024
+"""A client that does not read is noticed before more than that is held for it."""
+
+
+class Gathered:
+    """A transport that writes once for all that was written in a round of the event loop.
+
+    A response's end is a handful of events, and each write costs as much as making its event did.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append(data)
+        self._size += len(data)
+        if self._size > GATHERED_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        held, self._held, self._size = self._held, [], 0
+        if held:
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
+
 
 class Sockets(WebSocketsSansIOProtocol):
-    """Cuts a connection whose client has stopped reading, once the application is done with it.
+    """Writes what comes together at once, and cuts a connection whose client has stopped reading as soon as
+    the application is done with it: an ordinary close would wait until the written bytes are read.
 
-    An ordinary close would wait for the written bytes to be read, however long that takes. A handshake that
-    the application answered with a refusal is complete; it is no fault to be logged.
+    A handshake that the application answered with a refusal is complete; it is no fault to be logged.
     """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.transport = cast(asyncio.Transport, Gathered(self.transport, self.loop))
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)

@@ -20,6 +20,7 @@ from memory.store.schema import FACTS, FRAME_REFS, FRAMES, SESSIONS
 _PAUSES_S = (0.05, 0.2, 0.5, 1.0)
 """Between tries while the database is away; the last one repeats."""
 
+_INSERT_FACTS = insert(FACTS)
 _log = logging.getLogger(__name__)
 
 
@@ -216,7 +217,7 @@ class GroupWriter:
                 connection.execute(self._upsert_frame, [_frame_row(frame) for frame in frames])
                 connection.execute(self._upsert_ref, [_ref_row(frame) for frame in frames])
             if facts:
-                connection.execute(insert(FACTS), facts)
+                connection.execute(_INSERT_FACTS, facts)
 
         await self._database.write(work, shared=FRAMES_LOCK if frames else None)
         self._counts["transactions"] += 1
