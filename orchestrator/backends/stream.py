@@ -38,14 +38,14 @@ class OutputStream:
             self._filled.set()
             self._room.set()
 
-    async def drop(self, stale: Callable[[BackendOutput], bool]) -> int:
+    def drop(self, stale: Callable[[BackendOutput], bool]) -> int:
         """Take back unread outputs; how many there were."""
-        async with self._changed:
-            kept = [item for item in self._items if not stale(item)]
-            dropped = len(self._items) - len(kept)
-            self._items = deque(kept)
-            self._changed.notify_all()
-            return dropped
+        kept = [item for item in self._items if not stale(item)]
+        dropped = len(self._items) - len(kept)
+        self._items = deque(kept)
+        if dropped:
+            self._room.set()
+        return dropped
 
     async def read(self) -> AsyncIterator[BackendOutput]:
         """Outputs in order, ``Closed`` last."""

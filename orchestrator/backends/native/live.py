@@ -423,7 +423,7 @@ class Live:
         targets = [bound for bound in self.responses.open() if not bound.ended]
         self.responses.learn(next_fence)
         self._translator.forget_held()
-        await self.tools.stream.drop(lambda output: isinstance(output, _SAID) and self._stale(output))
+        self.tools.stream.drop(lambda output: isinstance(output, _SAID) and self._stale(output))
         self.rollover.speech(self.tools.clock.now(), model=False)
         if targets:
             self.rollover.response_closed(self.tools.clock.now(), playing=False)
