@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memory.store.errors import StoreError
-from orchestrator.keeping import DurableKeeper
+from orchestrator.keeping import DurableKeeper, PackLasting
 from orchestrator.runtime.clock import SystemClock
 from orchestrator.settings import SettingsError, load_settings
 from tests.fakes.postgres import PrivatePostgres
@@ -19,7 +19,7 @@ async def test_a_session_goes_on_from_postgresql(postgres: PrivatePostgres, tmp_
     before = await DurableKeeper.open(tmp_path, clock, url)
     await begun(before, spec())
     after = await DurableKeeper.open(tmp_path, clock, url)
-    kept = await after.keep(spec(), PACK)
+    kept = await after.keep(spec(), PackLasting(PACK))
     assert kept.past
     assert not (tmp_path / "vigil.db").exists()
     await after.aclose()
