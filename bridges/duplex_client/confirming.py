@@ -7,8 +7,6 @@ from collections import deque
 MAX_UNCONFIRMED = 4096
 CONFIRM_S = 0.2
 """While appends are unconfirmed a heartbeat asks for the engine's word: one at a time, at most that often."""
-RESYNC_S = 2.0
-"""Answers to heartbeats of a lost socket may still come that long after the resume."""
 
 
 class Confirming:
@@ -20,15 +18,19 @@ class Confirming:
         self._beats: deque[int | None] = deque()
         self._asked = 0
         self._beat_at = 0.0
-        self._resync_at: float | None = None
 
-    def connected(self, now: float) -> None:
+    def connected(self, now: float) -> bool:
         """A fresh socket carries the session. Heartbeats that were written before prove nothing any more:
-        whether they will be answered is not known."""
+        whether they will be answered is not known. True: some are out, and nothing is asked before an
+        answer that cannot be theirs has come (``caught_up``)."""
         self._beats = deque(None for _ in self._beats)
-        self._resync_at = now + RESYNC_S if self._beats else None
         self._beat_at = now
         self._asked = self._count
+        return bool(self._beats)
+
+    def caught_up(self) -> None:
+        """Whatever the engine had to say to what was written on earlier sockets, it has said."""
+        self._beats = deque(mark for mark in self._beats if mark is not None)
 
     def wrote(self, event_id: str) -> None:
         self._count += 1
@@ -64,17 +66,12 @@ class Confirming:
     def beat_at(self, heartbeat_s: float) -> float:
         """When the next heartbeat is due."""
         due = self._beat_at + heartbeat_s
-        asked = bool(self._beats) and self._beats[-1] is not None
-        if self._waiting and self._count > self._asked and not asked:
-            asking = self._beat_at + CONFIRM_S
-            due = min(due, asking if self._resync_at is None else max(asking, self._resync_at))
+        if self._waiting and self._count > self._asked and not self._beats:
+            due = min(due, self._beat_at + CONFIRM_S)
         return due
 
     def beat(self, now: float) -> None:
         """A heartbeat is written."""
-        if self._resync_at is not None and now >= self._resync_at:
-            self._beats = deque(mark for mark in self._beats if mark is not None)
-            self._resync_at = None
         self._beat_at, self._asked = now, self._count
         self._beats.append(self._count)
 
@@ -85,6 +82,4 @@ class Confirming:
         mark = self._beats.popleft()
         if mark is not None:
             self.confirm(mark)
-        elif None not in self._beats:
-            self._resync_at = None
         return True

@@ -21,6 +21,7 @@ from bridges.duplex_client.sequence import Sequence
 Json = dict[str, Any]
 
 MAX_UNWRITTEN, MAX_UNWRITTEN_BYTES = 512, 32 * 2**20
+MARKER = "item_none"
 REMEMBERED = 4096
 """Commands whose errors are still known as theirs."""
 
@@ -78,6 +79,8 @@ class Outgoing:
         self._hello: Frame | None = None
         self._writing: tuple[Frame, float] | None = None
         self._close: Frame | None = None
+        self._marker: Frame | None = None
+        self._marker_id = ""
         self._issued: OrderedDict[str, str] = OrderedDict()
         self._on_write: set[str] = set()
 
@@ -87,7 +90,7 @@ class Outgoing:
             return
         self.phase, self.confirmed = Phase.ENDED, confirmed
         self._ended_as = (code, message)
-        self._hello = None
+        self._hello = self._marker = None
         self._unwritten.clear()
         self._unwritten_bytes = 0
         error = LinkError(code, message)
@@ -177,7 +180,9 @@ class Outgoing:
         self._hello = None
         if frame is None and self.phase is Phase.LIVE:
             ack_at = self.sequence.ack_at()
-            if ack_at is not None and now >= ack_at:
+            if self._marker is not None:
+                frame, self._marker = self._marker, None
+            elif ack_at is not None and now >= ack_at:
                 ack = {"type": "session.event_ack", "server_event_seq": self.sequence.acknowledge(now)}
                 frame = self._frame(ack, "", command=False)
             elif now >= self.confirming.beat_at(self._options.heartbeat_s):
@@ -235,6 +240,12 @@ class Outgoing:
             patience = self._options.close_s if reply == "close" else self._options.reply_s
             self.replies.expect(event_id, reply, patience, key)
         return event_id
+
+    def _mark(self) -> None:
+        """Ask for an item that is not there: of all refusals in order, the one that names its command."""
+        event = {"type": "conversation.item.retrieve", "item_id": MARKER}
+        self._marker = self._frame(event, self._ids(), command=False)
+        self._marker_id = self._marker.event_id
 
     def _remember(self, frame: Frame) -> None:
         self._issued[frame.event_id] = frame.kind

@@ -111,7 +111,7 @@ class DuplexProtocol(Outgoing):
         """The socket is gone. Ends the link where it can't be taken up again."""
         if self.phase in (Phase.ENDED, Phase.LOST):
             return
-        was, self._hello, self._writing = self.phase, None, None
+        was, self._hello, self._writing, self._marker = self.phase, None, None, None
         if was is Phase.OPENING:
             told = f"the engine's socket broke before the session was open: {reason}"
             self.end(LinkCode.LINK_LOST, told, not self.reached)
@@ -290,7 +290,8 @@ class DuplexProtocol(Outgoing):
             self._keep(session)
         self.counts["resumed"] += 1
         self.events.append(LinkResumed(self.confirming.give_up()))
-        self.confirming.connected(now)
+        if self.confirming.connected(now):
+            self._mark()
         self.sequence.repeat()
         self.replies.resumed(now)
         self._close_again()
@@ -318,6 +319,9 @@ class DuplexProtocol(Outgoing):
         """An error of a live session: for the one command that it names, or for nobody's."""
         if said.event_id is None:
             self.events.append(EngineFault(said.code, said.message, None, said.retryable))
+            return
+        if said.event_id == self._marker_id:
+            self.confirming.caught_up()
             return
         if self.replies.refuse(said.event_id, error):
             return

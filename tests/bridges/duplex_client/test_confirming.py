@@ -120,32 +120,46 @@ def test_an_error_about_an_append_is_a_sign() -> None:
     assert lose(talk).unconfirmed == (other,)
 
 
-def test_an_answer_to_a_heartbeat_of_a_lost_socket_proves_nothing_for_a_later_one() -> None:
-    talk = Talk()
+def beats(talk: Talk) -> int:
+    return [frame["type"] for frame in talk.write()].count("session.heartbeat")
+
+
+def lost_with_a_question(talk: Talk) -> str:
+    """A socket breaks while a heartbeat is out; the id of what is asked on the next one."""
     append(talk)
     talk.later(1.0)
-    talk.write()
+    assert beats(talk) == 1
     lose(talk)
-    append(talk)
-    fresh = append(talk)
-    talk.later(5.0)
-    talk.hear("session.heartbeat_ack")
-    assert fresh in lose(talk).unconfirmed
+    (marker,) = [f for f in talk.write() if f["type"] == "conversation.item.retrieve"]
+    return str(marker["event_id"])
 
 
-def test_signs_are_read_again_soon_after_a_loss() -> None:
-    """Heartbeats that were lost with a socket do not shift the answers of the later ones for ever."""
+def test_an_answer_to_a_heartbeat_of_a_lost_socket_proves_nothing_for_a_later_one() -> None:
+    """However late it comes: nothing is asked before the engine has caught up."""
     talk = Talk()
-    for _ in range(4):
-        talk.protocol.append(UNIT)
-        written = [f["type"] for f in talk.write()]
-        talk.later(1.0)
-        written += [f["type"] for f in talk.write()]
-        assert written.count("session.heartbeat") == 1
-        assert len(lose(talk).unconfirmed) == 1
-        talk.later(6.0)
+    lost_with_a_question(talk)
+    fresh = append(talk)
+    talk.later(20.0)
+    assert beats(talk) == 0
+    talk.hear("session.heartbeat_ack")
+    assert lose(talk).unconfirmed == (fresh,)
+
+
+def test_heartbeats_that_are_never_answered_do_not_shift_the_later_answers() -> None:
+    talk = Talk()
+    for _ in range(3):
+        marker = lost_with_a_question(talk)
+        no_item = {"code": "item_not_found", "message": "no", "event_id": marker}
+        assert not talk.hear("error", error=no_item)
     append(talk)
     talk.later(1.0)
-    talk.write()
+    assert beats(talk) == 1
     talk.hear("session.heartbeat_ack")
     assert lose(talk).unconfirmed == ()
+
+
+def test_where_no_heartbeat_was_out_nothing_is_asked() -> None:
+    talk = Talk()
+    append(talk)
+    lose(talk)
+    assert "conversation.item.retrieve" not in [f["type"] for f in talk.write()]

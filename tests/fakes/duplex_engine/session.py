@@ -398,6 +398,12 @@ class EngineSession:
         if item.get("role", "user") == "user":
             self.items[-1]["unanswered"] = True
 
+    def _retrieve(self, event: Json) -> None:
+        found = [item for item in self.items if item["id"] == event.get("item_id")]
+        if not found:
+            raise Refused("item_not_found", f"no item {event.get('item_id')}")
+        self.channel.emit("conversation.item.retrieved", item=found[0])
+
     def _update(self, event: Json) -> None:
         patch = event.get("session")
         patch = dict(patch) if isinstance(patch, Mapping) else {}
@@ -450,6 +456,7 @@ _COMMANDS: Mapping[str, Any] = {
     "output_audio_buffer.clear": EngineSession._clear_output,
     "playback.ack": EngineSession._ack,
     "conversation.item.create": EngineSession._item,
+    "conversation.item.retrieve": EngineSession._retrieve,
     "session.update": EngineSession._update,
     "session.heartbeat": EngineSession._heartbeat,
     "session.close": EngineSession._close,
