@@ -46,7 +46,7 @@ from orchestrator.session.backend import (
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
-from orchestrator.wire.errors import Conflict, EngineUnavailable
+from orchestrator.wire.errors import Conflict, EngineUnavailable, VigilError
 from prompts.native import NativeProfile
 
 KNOWN = 512
@@ -190,7 +190,7 @@ class NativeBackend:
                     live.rollover.heard()
                     live.minding.set()
             case ToolResult(call_id=call_id, output=output):
-                engine_call = live.tool_call(call_id)
+                engine_call = live.tool_calls.engine_id(call_id, live.responses.generation)
                 result = {"type": "function_call_output", "call_id": engine_call, "output": output}
                 await self._command((await self._link(live)).add_item(result))
             case ResponseOptions():
@@ -211,13 +211,20 @@ class NativeBackend:
         try:
             await live.intake.drained()
             link = await self._link(live)
+            if bound is not None:
+                bound.forwarded = True
             if live.unsealed:
                 live.unsealed = False
                 await self._command(link.commit(create_response=create_response))
             elif create_response:
                 await self._command(link.create_response({}))
-        except BaseException:
+        except VigilError:
             if bound is not None:
+                live.responses.end(bound)
+            raise
+        except asyncio.CancelledError:
+            # The engine may have it all the same; then what it begins is of the old epoch.
+            if bound is not None and not bound.forwarded:
                 live.responses.end(bound)
             raise
 

@@ -38,6 +38,7 @@ from orchestrator.backends.native.records import UnitRecords
 from orchestrator.backends.native.remembered import Remembered
 from orchestrator.backends.native.responses import Bound, Responses
 from orchestrator.backends.native.rollover import Rollover
+from orchestrator.backends.native.tools import ToolCalls
 from orchestrator.backends.native.translate import Translator
 from orchestrator.backends.native.units import Origin, Splitter, Unit
 from orchestrator.backends.native.waiting import first_of
@@ -54,18 +55,17 @@ from orchestrator.session.backend import (
     Metrics,
     Notice,
     TextDelta,
-    ToolCalled,
     TurnEnd,
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.media import rms
 from orchestrator.session.playback import heard_prefix
 from orchestrator.wire.audio import Samples, float_to_pcm16, pcm16_to_float
-from orchestrator.wire.errors import Conflict, ServerFault, VigilError
+from orchestrator.wire.errors import ServerFault, VigilError
 from prompts.native import NativeProfile
 
-MAX_CALLS = 64
-"""Of tools, that may wait for their output."""
+UNBEGUN_S = 0.5
+"""For the first word of a response that was cancelled before the engine began it."""
 REPORT_MS = 10_000
 """Of speech that was heard, before memory is told of it while the response still runs."""
 SILENT_RMS = 0.003
@@ -145,7 +145,7 @@ class Live:
         """When the oldest unit was written behind the engine's last word."""
         self._losses: deque[float] = deque(maxlen=options.lives)
         self._playing = False
-        self._calls: dict[str, tuple[int, str]] = {}  # generation and the engine's own id
+        self.tool_calls = ToolCalls(tools.ids)
         self.on_lost: Callable[[], Awaitable[None]] = self._nothing
         self.on_other: Callable[[Pairing, EngineEvent], Awaitable[None]] = self._nothing_of
 
@@ -180,7 +180,8 @@ class Live:
                 await self._fault(event)
                 return
             case ToolCall():
-                await self._tool_called(event)
+                responses = self.responses
+                await self.put(self.tool_calls.called(event, responses.generation, responses.fence))
                 return
             case UserSpeech() if not self.tools.detects():
                 return  # its guess by loudness; the session makes its own
@@ -224,24 +225,6 @@ class Live:
             self.intake.note_failure()
         operations = unit.operations if unit is not None else ()
         await self.put(Failed(self.responses.fence, fault.code, fault.message, operations=operations))
-
-    async def _tool_called(self, call: ToolCall) -> None:
-        call_id = self.tools.ids("call_")
-        self._calls[call_id] = (self.responses.generation, call.call_id)
-        if len(self._calls) > MAX_CALLS:
-            self._calls.pop(next(iter(self._calls)))
-        await self.put(ToolCalled(self.responses.fence, call_id, call.name, call.arguments))
-
-    def tool_call(self, call_id: str) -> str:
-        """The engine's own id of a call of the client's tool."""
-        generation, engine_call = self._calls.pop(call_id, (-1, ""))
-        if generation != self.responses.generation:
-            raise Conflict(
-                "the engine session that made this call is gone",
-                code="invalid_function_call_output",
-                param="item.call_id",
-            )
-        return engine_call
 
     async def lose(self, reason: str, *, confirmed: bool, left: bool = False) -> None:
         """The engine session is gone and its link did not get it back.
@@ -428,32 +411,38 @@ class Live:
         if targets:
             self.rollover.response_closed(self.tools.clock.now(), playing=False)
         pairing = self.pairing
+        told = [bound for bound in targets if bound.key is not None or bound.forwarded]
         for bound in targets:
-            if bound.key is None:
+            if pairing is None or bound not in told:
                 self.responses.end(bound)
         if pairing is None or not targets:
             return
-        began = [bound for bound in targets if bound.key is not None]
         late = self.tools.clock.sleep(self.tools.options.cancel_s)
-        await first_of(self._end_at_engine(pairing, began, unbegun=len(began) < len(targets)), late)
-        for bound in began:
-            if not bound.ended:
+        await first_of(self._end_at_engine(pairing, told), late)
+        for bound in told:
+            if not bound.ended and bound.key is not None:
                 _log.warning("an engine did not end what was cancelled in time")
             self.responses.end(bound)
 
-    async def _end_at_engine(self, pairing: Pairing, began: list[Bound], *, unbegun: bool) -> None:
-        """Ask for the end of these, and wait for the engine's word that they have ended."""
+    async def _end_at_engine(self, pairing: Pairing, bounds: list[Bound]) -> None:
+        """Ask for the end of these, and wait for the engine's word that they have ended.
+
+        One that it was asked for and has not begun may be on its way; if it is not, no word comes.
+        """
         try:
-            for bound in began:
-                assert bound.key is not None
-                await pairing.link.cancel(bound.key[1])
-            if unbegun:
-                await pairing.link.cancel(None)
+            for bound in bounds:
+                await pairing.link.cancel(bound.key[1] if bound.key is not None else None)
         except LinkError as error:
             _log.warning("an engine did not take a cancel: %s", error)
-        while pairing is self.pairing and not all(bound.ended for bound in began):
+        until = self.tools.clock.now() + UNBEGUN_S
+        while pairing is self.pairing and not all(bound.ended for bound in bounds):
             self.ended.clear()
-            await self.ended.wait()
+            if all(bound.ended or bound.key is None for bound in bounds):
+                await first_of(self.ended.wait(), self.tools.clock.sleep(until - self.tools.clock.now()))
+                if self.tools.clock.now() >= until:
+                    return
+            else:
+                await self.ended.wait()
 
     def _stale(self, output: BackendOutput) -> bool:
         return isinstance(output, _SAID) and output.fence.is_stale(self.responses.fence)

@@ -19,6 +19,7 @@ class Bound:
     """One response of the engine.
 
     :param key: ``None`` for one that was asked for and that the engine has not begun
+    :param forwarded: the engine was asked for it, so it may begin it at any time
     :param visible: something of it was told
     :param listened: the model chose to listen in it, and nothing followed yet
     """
@@ -26,6 +27,7 @@ class Bound:
     fence: Fence
     key: Key | None = None
     asked: bool = False
+    forwarded: bool = False
     visible: bool = False
     ended: bool = False
     listened: Listening | None = None

@@ -16,7 +16,7 @@ from orchestrator.session.events import OutputAudioDelta, OutputCleared
 from orchestrator.session.events import ResponseDone as Done
 from orchestrator.session.fence import Fence
 from orchestrator.wire.errors import Conflict
-from tests.backends.native.harness import DUPLEX, Rig, open_rig
+from tests.backends.native.harness import DUPLEX, TURN, Rig, open_rig
 from tests.fakes.clock import settle
 from tests.fakes.link import RATE, spoken, tone
 
@@ -153,6 +153,29 @@ async def test_a_cancel_needs_a_newer_fence() -> None:
             await rig.backend.cancel(Fence(0, 0), next_fence)
         assert error.value.code == "stale_fence"
     assert rig.link.named("cancel") == []
+
+
+@pytest.mark.parametrize("begins", [True, False])
+async def test_a_cancel_before_the_engine_begins_what_was_asked(begins: bool) -> None:
+    """The commit is on its way when the cancel comes: an answer that begins all the same is never heard."""
+    rig = await open_rig(TURN)
+    rig.link.hold("commit")
+    await rig.append(1000)
+    await rig.commit(create=True)
+    await cancel(rig)
+    await rig.clock.advance(0.3)
+    assert rig.link.named("cancel") == [None]
+    if begins:
+        await rig.say(*spoken("r", ("stale", 200), done=False), ResponseDone("r", "cancelled"))
+    await rig.clock.advance(1)
+    assert [event.status for event in rig.of(Done)] == ["cancelled"]
+    assert rig.of(OutputAudioDelta) == []
+    rig.link.free("commit")
+    await rig.append(1000)
+    await rig.commit(create=True)
+    await rig.say(*spoken("s", ("fresh", 200)))
+    assert [event.status for event in rig.of(Done)] == ["cancelled", "completed"]
+    assert len(rig.of(OutputAudioDelta)) == 1
 
 
 async def test_another_session_is_not_delayed() -> None:
