@@ -120,7 +120,8 @@ class NativeBackend:
             unlimited=slides(config.extra_body.get("sliding_window_mode")),
             seed=seed or config.instructions,
         )
-        pairing = await self._pairings.open(rules.body(profile, config, seed), 0)
+        opening, item = rules.body(profile, config, seed), rules.first_item(profile, seed)
+        pairing = await self._pairings.open(opening, 0, item=item)
         try:
             memory.open(config)
             memory.engine(0, "opened", pairing.seat.engine, seed, 0)

@@ -36,15 +36,27 @@ class Pairings:
         self._links = links
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def open(self, body: Mapping[str, Any], generation: int, *, rollover: bool = False) -> Pairing:
+    async def open(
+        self,
+        body: Mapping[str, Any],
+        generation: int,
+        *,
+        item: Mapping[str, Any] | None = None,
+        rollover: bool = False,
+    ) -> Pairing:
         """Take a place and open an engine session. Raises ``resource_exhausted``, what the engine refused
-        with, or ``runtime_contract_invalid``."""
+        with, or ``runtime_contract_invalid``.
+
+        :param item: put into its conversation before anything else
+        """
 
         async def open_on(seat: Seat) -> tuple[EngineLink, OpenedSession]:
             link = self._links(seat.options)
             opened = await link.open({**body, "model": seat.options.model})
             try:
                 fit(self._profile, opened)
+                if item is not None:
+                    await link.add_item(item)
             except LinkError:
                 await link.close("open_abandoned")
                 raise

@@ -11,7 +11,7 @@ from orchestrator.backends.native.facts import NativeFact
 from orchestrator.session.backend import FactLog, SessionConfig
 from prompts.conversation import telling
 from prompts.loader import PackError
-from prompts.native import NativeProfile
+from prompts.native import NativeProfile, Seed
 
 DEFAULT_LANGUAGE = "en"
 
@@ -80,7 +80,9 @@ class Remembered:
         return self.memory.revision
 
     def seed(self) -> str:
-        return seed_text(self.memory, self._profile.horizon.seed_max_tokens, self.persona, self._now_ms())
+        horizon = self._profile.horizon
+        persona = self.persona if horizon.seed is Seed.INSTRUCTIONS else None
+        return seed_text(self.memory, horizon.seed_max_tokens, persona, self._now_ms())
 
     @property
     def empty(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.session.backend import SessionConfig, TurnDetection
 from orchestrator.wire.audio import AudioFormat, Codec
 from orchestrator.wire.errors import InvalidRequest, Unsupported
-from prompts.native import NativeProfile, ReferenceAudio, VoiceRule
+from prompts.native import NativeProfile, ReferenceAudio, Seed, VoiceRule
 
 _VOICES = ("ref_audio", "tts_ref_audio")
 _PATHS = ("ref_audio_path", "tts_ref_audio_path")
@@ -89,14 +89,15 @@ def check_update(profile: NativeProfile, old: SessionConfig, new: SessionConfig,
 def body(profile: NativeProfile, config: SessionConfig, seed: str | None = None) -> dict[str, Any]:
     """The session object of the opening event.
 
-    :param seed: for a fresh session instead of the instructions: they, and what was said before
+    :param seed: for a fresh session, what was said before; where it goes into the instructions it holds them
     """
+    instead = seed is not None and profile.horizon.seed is Seed.INSTRUCTIONS
     audio = profile.audio
     wanted: dict[str, Any] = {
         "type": "realtime",
         "model": config.model,
         "modalities": list(_modalities(profile, config)),
-        "instructions": config.instructions if seed is None else seed,
+        "instructions": seed if instead else config.instructions,
         "voice": config.voice or profile.default_voice,
         "ref_audio": _reference(config),
         "input_audio_format": audio.input_format,
@@ -120,6 +121,14 @@ def body(profile: NativeProfile, config: SessionConfig, seed: str | None = None)
             "auto_response": auto(profile, config),
         },
     }
+
+
+def first_item(profile: NativeProfile, seed: str | None) -> dict[str, Any] | None:
+    """The item that tells a fresh session what was said before, where the instructions do not."""
+    if not seed or profile.horizon.seed is not Seed.TEXT_ITEM:
+        return None
+    content = [{"type": "input_text", "text": seed}]
+    return {"type": "message", "role": "system", "content": content}
 
 
 def changes(profile: NativeProfile, old: SessionConfig, new: SessionConfig) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from orchestrator.backends.native.rollover import (
     Want,
     Warm,
 )
-from orchestrator.backends.native.rules import body
+from orchestrator.backends.native.rules import body, first_item
 from orchestrator.backends.native.waiting import first_of
 from orchestrator.session.backend import Notice, SessionConfig
 from orchestrator.wire.errors import VigilError
@@ -107,8 +107,9 @@ class Succession:
     async def _open(self, generation: int, seed: str) -> None:
         live, rollover, clock = self._live, self._live.rollover, self._live.tools.clock
         try:
-            opening = body(live.tools.profile, self._config(), seed)
-            pairing = await live.tools.pairings.open(opening, generation, rollover=True)
+            profile = live.tools.profile
+            opening, item = body(profile, self._config(), seed), first_item(profile, seed)
+            pairing = await live.tools.pairings.open(opening, generation, item=item, rollover=True)
         except VigilError as error:
             _log.warning("no fresh engine session: %s", error)
             rollover.fresh_failed(clock.now(), generation, error.retry_after_s)

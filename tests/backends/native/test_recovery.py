@@ -91,6 +91,20 @@ async def test_a_lost_session_goes_on_in_a_fresh_one_that_knows_what_was_said() 
     assert reasons == ["opened", "engine_lost"]
 
 
+async def test_where_the_profile_says_so_an_item_tells_what_was_said() -> None:
+    horizon = replace(DUPLEX.horizon, seed=Seed.TEXT_ITEM)
+    rig = await open_rig(replace(DUPLEX, horizon=horizon), instructions="Be kind.")
+    assert rig.link.named("add_item") == []
+    await heard(rig)
+    rig.link.end()
+    await rig.clock.advance(4)
+    assert rig.link.body["instructions"] == "Be kind."
+    (item,) = rig.link.named("add_item")
+    (part,) = item["content"]
+    assert "A blue cup." in part["text"]
+    assert "Be kind." not in part["text"]
+
+
 async def test_a_response_that_was_open_ends_incomplete_and_keeps_what_was_heard() -> None:
     rig = await open_rig()
     await rig.append(1000)
