@@ -85,6 +85,11 @@ class Peer:
         answer: dict[str, Any] = self._http.get("/harness/status").raise_for_status().json()
         return answer
 
+    def latest(self) -> list[dict[str, Any]]:
+        """Units of the session that was heard last, in order."""
+        units: list[dict[str, Any]] = self.status()["units"]
+        return [unit for unit in units if unit["session"] == units[-1]["session"]]
+
     def turn(self, **knobs: Any) -> None:
         """Change how the model behaves, from its next unit on."""
         self._call("knobs", knobs)

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from engine_launch import cli
+from engine_launch import cli, duplex_trial
 from engine_launch.duplex_check import duplex_check
 from engine_launch.duplex_socket import DuplexSocket
 from engine_launch.duplex_spec import DuplexSpec
@@ -59,7 +59,7 @@ def test_one_unit_reaches_the_model_whole(peers: Peers) -> None:
     for family in ("minicpmo_4_5", "personaplex"):
         peer = peers(family)
         duplex_check(peer.url, spec_of(family))
-        units = peer.status()["units"]
+        units = peer.latest()
         assert {unit["samples"] for unit in units if not unit["final"]} == {
             native_profile(family).audio.unit_samples
         }
@@ -96,28 +96,17 @@ def test_a_full_engine_is_alive(peer: Peer) -> None:
         assert first.finish(10) == second.finish(10) == "client_close"
 
 
-def test_slow_and_wedged_are_told_apart(peer: Peer) -> None:
+def test_slow_and_wedged_are_told_apart(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplex_trial, "LISTEN_MS", 0)  # one unit
     spec = spec_of("minicpmo_4_5")
     peer.turn(script="pattern:E", think_ms=1500.0)
     seen = lines(duplex_check(peer.url, spec, deadline_s=10.0).checks)
     assert seen["round trip"].status is Status.WARN and "Slower than real time" in seen["round trip"].remedy
     peer.settle()
     peer.turn(script="pattern:E", think_ms=60_000.0)
-    assert probe_duplex(peer.url, peer.model, spec, deadline_s=5.0).liveness is Liveness.WEDGED
-    checked = duplex_check(peer.url, spec, deadline_s=5.0)
+    assert probe_duplex(peer.url, peer.model, spec, deadline_s=2.0).liveness is Liveness.WEDGED
+    checked = duplex_check(peer.url, spec, deadline_s=2.0)
     assert not checked.answered and "it is wedged" in lines(checked.checks)["engine"].detail
-
-
-def test_a_dead_stage_is_told_from_a_wedged_one(peers: Peers) -> None:
-    peer = peers("aura")
-    spec = spec_of("aura")
-    peer.die(engine=True)
-    checked = duplex_check(peer.url, spec, deadline_s=5.0)
-    assert not checked.ok
-    peer.die()
-    seen = lines(duplex_check(peer.url, spec, deadline_s=5.0).checks)
-    assert "nothing answers" in seen["reachable"].detail
-    assert probe_duplex(peer.url, peer.model, spec).liveness is Liveness.DEAD
 
 
 FACTS = """

@@ -149,7 +149,7 @@ async def test_frames_of_80_ms_reach_the_model_whole(peers: Peers, tmp_path: Pat
         result = await played(service, INPUTS[1], session={}, rate_hz=24000, codec=Codec.FLOAT32, tail_ms=400)
         assert result.ok, result.against
         assert result.record.answers
-        assert {unit["samples"] for unit in peer.status()["units"] if not unit["force_listen"]} == {1920}
+        assert {unit["samples"] for unit in peer.latest() if not unit["force_listen"]} == {1920}
 
 
 async def test_a_looking_model_is_asked_through_vigil(peers: Peers, tmp_path: Path) -> None:
@@ -163,5 +163,5 @@ async def test_a_looking_model_is_asked_through_vigil(peers: Peers, tmp_path: Pa
         seen = await until(events, "response.done")
         assert seen[-1].response.status == "completed"
         assert any(event.type == "response.output_audio.delta" for event in seen)
-        (unit,) = peer.status()["units"][-1:]
+        (unit,) = peer.latest()
         assert unit["frames"] and unit["samples"] == 16000
