@@ -102,10 +102,6 @@ def talk(
     ref_audio: Annotated[
         Path | None, typer.Option(metavar="FILE.wav", help="With --audio: a voice to take on.")
     ] = None,
-    rate: Annotated[int, typer.Option(min=8000, help="With --audio: rate that is sent, in Hz.")] = 16000,
-    float32: Annotated[
-        bool, typer.Option("--float32", help="With --audio: send float samples, as some models want them.")
-    ] = False,
     tail: Annotated[
         float | None, typer.Option(min=0, help="With --audio: silence behind each recording, in s.")
     ] = None,
@@ -128,7 +124,6 @@ def talk(
         from orchestrator.offline.command import Offline, tail_ms
         from orchestrator.offline.command import run as play
         from orchestrator.offline.drive import PlayOptions
-        from orchestrator.wire.audio import Codec
 
         options = {"instructions": instructions, "voice": voice}
         raise typer.Exit(
@@ -142,8 +137,6 @@ def talk(
                         model,
                         {name: value for name, value in options.items() if value is not None},
                         asks=commit,
-                        rate_hz=rate,
-                        codec=Codec.FLOAT32 if float32 else Codec.PCM16,
                         tail_ms=tail_ms(tail, commit),
                     ),
                     tuple(video or ()),

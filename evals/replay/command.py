@@ -112,6 +112,7 @@ def replay(
     commit: Annotated[
         bool, typer.Option("--commit", help="With --audio: ask for an answer at the end of each recording.")
     ] = False,
+    voice: Annotated[str | None, typer.Option(help="With --audio: a voice of the model.")] = None,
     ref_audio: Annotated[
         Path | None, typer.Option(metavar="FILE.wav", help="With --audio: a voice to take on.")
     ] = None,
@@ -129,7 +130,7 @@ def replay(
     input_timeline.json.
     """
     if audio:
-        raise typer.Exit(_listen(audio, source, server, api_key, model, out, commit, ref_audio, tail))
+        raise typer.Exit(_listen(audio, source, server, api_key, model, out, commit, voice, ref_audio, tail))
     if source is None:
         raise typer.BadParameter("name what is watched, or a recording with --audio", param_hint="SOURCE")
     if server is not None:
@@ -180,6 +181,7 @@ def _listen(
     model: str | None,
     out: Path | None,
     commit: bool,
+    voice: str | None,
     ref_audio: Path | None,
     tail: float | None,
 ) -> int:
@@ -190,7 +192,8 @@ def _listen(
     from orchestrator.offline.drive import PlayOptions
 
     folder = out or _default_out(str(audio[0]))
-    options = PlayOptions(server, api_key, model, asks=commit, tail_ms=tail_ms(tail, commit))
+    session = {"voice": voice} if voice is not None else {}
+    options = PlayOptions(server, api_key, model, session, asks=commit, tail_ms=tail_ms(tail, commit))
     clips = (source,) if source is not None else ()
     return play(Offline(tuple(audio), folder / "out.wav", options, clips, ref_audio))
 

@@ -11,6 +11,7 @@ from orchestrator.api.context import context_of, tenant_of
 from orchestrator.api.errors import error_response
 from orchestrator.api.metrics import CONTENT_TYPE
 from orchestrator.api.schemas import ERRORS
+from orchestrator.runtime.vocabulary import Capabilities
 from orchestrator.wire.errors import EngineUnavailable
 
 router = APIRouter()
@@ -62,8 +63,21 @@ async def models(request: Request) -> dict[str, Any]:
         "chunk_period_ms": context.period_ms,
         "personas": sorted(context.personas),
         "languages": sorted(context.languages),
+        "audio_input": _audio_input(context.capabilities),
     }
     return {"object": "list", "data": [entry]}
+
+
+def _audio_input(capabilities: Capabilities) -> dict[str, Any] | None:
+    """What the model hears; `exact`: it must be sent so, otherwise any format and rate is converted."""
+    if "audio" not in {*capabilities.required_input_modalities, *capabilities.optional_input_modalities}:
+        return None
+    exact = capabilities.exact_input
+    return {
+        "format": exact.codec.value if exact else "pcm16",
+        "rate_hz": capabilities.input_rate_hz,
+        "exact": exact is not None,
+    }
 
 
 Tenant = Annotated[str, Depends(tenant_of)]

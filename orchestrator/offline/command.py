@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from bridges.media import MediaError
 from orchestrator.client import ClientError
 from orchestrator.exits import Exit
 from orchestrator.offline.drive import Played, PlayOptions, play
 from orchestrator.offline.files import UnusableFile, data_url_of, recording_of, write
 from orchestrator.offline.timeline import Recording
+from orchestrator.wire.audio import Codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,20 @@ async def _run(offline: Offline) -> Played:
     session: dict[str, Any] = dict(offline.play.session)
     if offline.reference is not None:
         session["ref_audio"] = data_url_of(offline.reference)
-    return await play(recordings, replace(offline.play, session=session))
+    codec, rate = await _wanted(offline.play)
+    return await play(recordings, replace(offline.play, session=session, codec=codec, rate_hz=rate))
+
+
+async def _wanted(options: PlayOptions) -> tuple[Codec, int]:
+    """What the service says its model hears; without a word about that, what most do."""
+    headers = {"authorization": f"Bearer {options.api_key}"} if options.api_key else {}
+    try:
+        async with httpx.AsyncClient(base_url=options.server, headers=headers, trust_env=False) as http:
+            answer = await http.get("/v1/models")
+            heard = answer.json()["data"][0]["audio_input"]
+            return Codec(heard["format"]), int(heard["rate_hz"])
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError):
+        return options.codec, options.rate_hz  # who opens the session is told what is wrong
 
 
 def _report(offline: Offline, played: Played) -> None:

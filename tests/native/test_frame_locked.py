@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 from orchestrator.client import ClientError
+from orchestrator.offline.command import Offline, run
 from orchestrator.offline.drive import Played, PlayOptions, play
-from orchestrator.wire.audio import Codec
+from orchestrator.wire.audio import Codec, read_wav, write_wav
 from prompts.native_loader import native_profile
 from tests.fakes.duplex_engine import PERSONAPLEX_LIKE
 from tests.native.serving import ORDER, NativeServed
@@ -63,3 +65,18 @@ async def test_what_does_not_fit_is_refused_before_an_engine_sees_it(
             await played(served, **more)
         assert refused.value.code == code
         assert not served.engines[0].openings
+
+
+async def test_recordings_are_sent_as_the_model_wants_them(tmp_path: Path) -> None:
+    async with serving(tmp_path, "pattern:LLS") as served:
+        (model,) = (await served.client.get("/v1/models")).json()["data"]
+        assert model["audio_input"] == {"format": "pcm_f32le", "rate_hz": 24000, "exact": True}
+        sent = tmp_path / "in.wav"
+        sent.write_bytes(write_wav(ORDER.samples, ORDER.rate_hz))
+        options = PlayOptions(served.url, session={"voice": "NATF2.pt"}, tail_ms=200, drain_s=2.0)
+        code = await asyncio.to_thread(run, Offline((sent,), tmp_path / "out" / "OUT.wav", options))
+        assert code == 0
+        (session,) = served.engines[0].sessions
+        assert {unit.samples for unit in session.units if not unit.silence} == {FRAME}
+        samples, _ = read_wav((tmp_path / "out" / "OUT.wav").read_bytes())
+        assert samples.any()
