@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from bridges.image_fetch import ImageFetcher
 from bridges.speech import Speaker
+from memory.fold import Memory
 from memory.store.errors import StoreError
 from memory.store.store import DAY_MS, Keeping
 from memory.tally import Tally
@@ -63,7 +64,7 @@ class _Parts:
     @property
     def lag_s(self) -> float | None:
         """Where the model decides tick by tick: how far that is behind what it was shown."""
-        return None if self.built.memory() is None else self.observed.lag_s
+        return self.observed.lag_s if isinstance(self.built.memory(), Memory) else None
 
 
 class Core:
@@ -153,7 +154,7 @@ class Core:
         if parts is None:
             return MemoryView()
         memory, observed = parts.built.memory(), parts.observed
-        if memory is None:
+        if not isinstance(memory, Memory):
             return MemoryView(frames=observed.frames, media_time_ms=observed.newest_ms)
         return MemoryView(
             long_term=tuple(passage.text for passage in memory.long_term),

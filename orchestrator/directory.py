@@ -11,8 +11,10 @@ from typing import Any
 
 from memory.budget import LimitsTooSmall
 from memory.describe import describe_memory, describe_plan
-from memory.facts import MemoryOpened, TickFailed, parse_fact
+from memory.facts import MemoryOpened, SpokenOpened, TickFailed, parse_fact
 from memory.fold import Memory
+from memory.spoken import SpokenMemory
+from memory.spoken_described import SPOKEN_RENDERER, describe_spoken
 from memory.store.base import Entry
 from memory.store.errors import SessionGone, StoreError
 from memory.store.session import SessionInfo
@@ -33,12 +35,11 @@ _log = logging.getLogger(__name__)
 class Live:
     """What only a live session knows.
 
-    :param memory: of a session that is shown its memory anew at each decision
     :param health: see ``Built``
     """
 
     session: Session
-    memory: Memory | None
+    memory: Memory | SpokenMemory
     tally: Tally
     health: Mapping[str, Any]
 
@@ -100,11 +101,11 @@ class Directory:
 
     async def memory(self, tenant: str, name: str) -> dict[str, Any]:
         """The tiers of its memory; see ``memory.describe``."""
-        return await self._described(tenant, name, describe_memory)
+        return await self._described(tenant, name, _tiers)
 
     async def plan(self, tenant: str, name: str) -> dict[str, Any]:
         """What the model would see now; see ``memory.describe``."""
-        return await self._described(tenant, name, describe_plan)
+        return await self._described(tenant, name, _plan)
 
     async def export(self, tenant: str, name: str) -> tuple[str, AsyncIterator[bytes]]:
         """The session's id, and its log and frames as a tar (format: ``memory.store.export``)."""
@@ -180,17 +181,12 @@ class Directory:
         return tally
 
     async def _described(
-        self, tenant: str, name: str, describe: Callable[[Memory], dict[str, Any]]
+        self, tenant: str, name: str, describe: Callable[[Memory | SpokenMemory], dict[str, Any]]
     ) -> dict[str, Any]:
         with _store_faults():
             info = await self._find(tenant, name)
             live = self._live(info.id)
             memory = live.memory if live else await self._folded(info)
-            if memory is None:
-                raise NotFound(
-                    "the engine of this session keeps its context itself; its log of facts has what was said",
-                    code="no_memory",
-                )
         return {
             "session_id": info.id,
             "alias": info.alias,
@@ -198,8 +194,10 @@ class Directory:
             **describe(memory),
         }
 
-    async def _folded(self, info: SessionInfo) -> Memory:
+    async def _folded(self, info: SessionInfo) -> Memory | SpokenMemory:
         """The memory of a kept session, as it would go on."""
+        if info.renderer == SPOKEN_RENDERER:
+            return await self._spoken(info)
         memory = Memory(*(await kept_packs(self._store, info.id)).values())
         async with self._folding:
             async for page in self._store.entries(info.id):
@@ -213,10 +211,36 @@ class Directory:
                 memory.apply(move)
         return memory
 
+    async def _spoken(self, info: SessionInfo) -> SpokenMemory:
+        memory = SpokenMemory()
+        begun = False
+        async with self._folding:
+            async for page in self._store.entries(info.id):
+                for entry in page:
+                    fact = parse_fact(entry.kind, dict(entry.data))
+                    begun = begun or isinstance(fact, SpokenOpened)
+                    if fact is not None and begun:
+                        memory.apply(fact)
+        if not begun:
+            raise NotFound(f"session {info.id} ended before it had a memory", code="no_memory")
+        return memory
+
     async def _exported(self, session_id: str) -> AsyncIterator[bytes]:
         with _store_faults():
             async for part in self._store.export(session_id):
                 yield part
+
+
+def _tiers(memory: Memory | SpokenMemory) -> dict[str, Any]:
+    return describe_spoken(memory) if isinstance(memory, SpokenMemory) else describe_memory(memory)
+
+
+def _plan(memory: Memory | SpokenMemory) -> dict[str, Any]:
+    if isinstance(memory, SpokenMemory):
+        raise NotFound(
+            "what the model sees is kept by its engine; look at /memory", code="no_plan"
+        )
+    return describe_plan(memory)
 
 
 def _fold(memory: Memory, page: Sequence[Entry]) -> None:

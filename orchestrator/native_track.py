@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from bridges.duplex_client.link import LinkOptions
 from bridges.engine import EngineError
 from bridges.frames import FrameBounds
+from memory.spoken_described import SPOKEN_RENDERER
 from orchestrator.api.context import EngineState
 from orchestrator.api.metrics import ENGINE_STATES
 from orchestrator.backends.native.advertised import native_capabilities
@@ -43,8 +44,7 @@ _READY = frozenset({"up", "behind"})
 class NativeLasting:
     """A native session goes on from its log of facts, whatever has become of its profile."""
 
-    renderer = 1000
-    """Versions of what reads such a log; those of prompts count from 1."""
+    renderer = SPOKEN_RENDERER
     source: str | None = None
 
     def __init__(self, profile: NativeProfile) -> None:
@@ -123,7 +123,7 @@ class NativeTrack:
             history=kept.history,
             summarizer=self._summarizer,
         )
-        return Built(backend, lambda: None, dict, backend.statistics)
+        return Built(backend, lambda: backend.memory, dict, backend.statistics)
 
     async def watch(self) -> None:
         """Notice engines that were started anew: what they held is gone."""

@@ -194,6 +194,9 @@ def memory_lines(told: Record) -> Iterator[str]:
 
     yield from passages("Long-term blocks", told["long_term"])
     yield from passages("Summaries", told["summaries"])
+    if "talk" in told:
+        yield from _talk(told["talk"])
+        return
     for gap in told["gaps"]:
         yield f"Gap {span(gap)}" + ("" if gap["final"] else ", to be mended")
     for chunk in told["pending"]:
@@ -211,6 +214,14 @@ def memory_lines(told: Record) -> Iterator[str]:
         f"Window {window['index']}: {window['frames']} frames in {len(window['turns'])} turns, "
         f"{window['tokens']} tokens{counted}"
     )
+
+
+def _talk(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield f"Said lately ({sum(line['tokens'] for line in lines)} tokens)"
+    for line in lines:
+        said = f"{line['frames']} frames" if line["frames"] else line["text"]
+        cut = " (the rest was not heard)" if line["cut"] else ""
+        yield f"  {line['start_ms'] / 1000:.1f} s, {line['who']}: {said}{cut}"
 
 
 # --- parts ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from bridges.frames import FrameBounds
 from memory.fold import Memory
+from memory.spoken import SpokenMemory
 from orchestrator.api.context import EngineState, TextEngine
 from orchestrator.keeping import Kept, Lasting
 from orchestrator.runtime.actor import RuntimeLimits
@@ -51,12 +52,12 @@ class Offer:
 class Built:
     """One session's backend and what of it can be looked at while it lives.
 
-    :param memory: of a session that is shown its memory anew at each decision, once it is open
+    :param memory: once it is open
     :param health: plain values for people; ``statistics``: sizes of what waits in it
     """
 
     backend: SessionBackend
-    memory: Callable[[], Memory | None]
+    memory: Callable[[], Memory | SpokenMemory]
     health: Callable[[], Mapping[str, Any]]
     statistics: Callable[[], Mapping[str, Mapping[str, int]]]
 

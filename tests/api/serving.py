@@ -82,7 +82,7 @@ class Served:
     def memory(self, session_id: str) -> Memory:
         """Of a session that lives."""
         memory = self.core._parts[session_id].built.memory()
-        assert memory is not None
+        assert isinstance(memory, Memory)
         return memory
 
     async def see(self, number: int, text: str | None = None, **more: Any) -> httpx.Response:

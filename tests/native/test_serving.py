@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from orchestrator.client import ClientError, VigilClient
+from orchestrator.offline.drive import PlayOptions, play
+from orchestrator.session_cli import memory_lines
 from tests.api.scripted import error
-from tests.native.serving import MODEL, NativeServed, reference
+from tests.fakes.duplex_engine import Act, Kind
+from tests.native.serving import MODEL, QUESTION, NativeServed, reference
 from tests.realtime.serving import eventually
 
 AUTO = {"auto_response": True}
@@ -107,7 +110,21 @@ async def test_a_session_is_recorded_with_its_units(tmp_path: Path) -> None:
         name = client.session_id
         about = (await served.client.get(f"/v1/sessions/{name}")).json()
         assert about["live"] is True and about["model"] == MODEL
-        memory = await served.client.get(f"/v1/sessions/{name}/memory")
-        assert (memory.status_code, error(memory)["code"]) == (404, "no_memory")
+        plan = await served.client.get(f"/v1/sessions/{name}/plan")
+        assert (plan.status_code, error(plan)["code"]) == (404, "no_plan")
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
+
+
+async def test_what_was_said_is_remembered_live_and_kept(tmp_path: Path) -> None:
+    heard = Act(Kind.SPEAK, end=True, text="It is a quarter past nine. ", heard="What time is it?")
+    options = {"session": {"ref_audio": reference()}, "asks": True, "tail_ms": 0}
+    async with NativeServed(tmp_path, [heard]) as served:
+        result = await play([QUESTION], PlayOptions(served.url, **options), served.clock)
+        assert result.ok, result.against
+        told = (await served.client.get(f"/v1/sessions/{result.session_id}/memory")).json()
+        lines = [(line["who"], line["text"].strip()) for line in told["talk"]]
+        assert ("model", "It is a quarter past nine.") in lines
+        assert ("user", "What time is it?") in lines
+        shown = list(memory_lines(told))
+        assert shown[0].startswith("Said lately") and any("quarter past" in line for line in shown)
