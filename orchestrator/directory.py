@@ -237,9 +237,7 @@ def _tiers(memory: Memory | SpokenMemory) -> dict[str, Any]:
 
 def _plan(memory: Memory | SpokenMemory) -> dict[str, Any]:
     if isinstance(memory, SpokenMemory):
-        raise NotFound(
-            "what the model sees is kept by its engine; look at /memory", code="no_plan"
-        )
+        raise NotFound("what the model sees is kept by its engine; look at /memory", code="no_plan")
     return describe_plan(memory)
 
 
