@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,21 +20,24 @@ from orchestrator.runtime.clock import system_ids, system_tokens
 from orchestrator.runtime.subscription import Subscription
 from orchestrator.session.backend import SessionConfig
 from orchestrator.session.commands import AppendInput, PlaybackAck
-from orchestrator.session.events import Event, OutputAudioDelta, ResponseDone
+from orchestrator.session.events import Event, OutputAudioDelta
 from orchestrator.session.limits import SessionLimits
 from orchestrator.session.units import InputUnit
-from prompts.native import Horizon, NativeProfile, Seed
+from prompts.native import Audio, Horizon, NativeProfile, Seed
 from tests.backends.native.harness import DUPLEX
 from tests.fakes.backend import ListLog
 from tests.fakes.duplex_engine import MINICPM_LIKE, DuplexEngine, ScaledClock, Unit
 
 ENGINE = replace(MINICPM_LIKE, needs_reference=False)
+OPTIONS = NativeOptions(cancel_s=100.0, wedged_s=1000.0)
 STEP = 8
 """Between the samples of one marked unit and the next, in 1/32768."""
 
 
-QUIET_S = 60
-"""After talk, for all that is still under way on a busy machine."""
+LONG_S = 1000.0
+"""Deadlines that a busy machine keeps though time is scaled."""
+QUIET_S = 6
+"""After talk, for what is still said to it."""
 
 
 class FastClock(ScaledClock):
@@ -48,9 +52,9 @@ def two_minutes(profile: NativeProfile = DUPLEX) -> NativeProfile:
     return replace(profile, horizon=Horizon(1440, 12.0, 64, 40, Seed.INSTRUCTIONS, 320))
 
 
-def marked(number: int, speech: bool) -> bytes:
-    """One second of speech or silence, by whose first sample it is known again (up to 4000 of them)."""
-    samples = np.full(16000, 0.1 if speech else 0.0, np.float32)
+def marked(number: int, speech: bool, count: int = 16000) -> bytes:
+    """A unit of speech or silence, by whose first sample it is known again (up to 4000 of them)."""
+    samples = np.full(count, 0.1 if speech else 0.0, np.float32)
     samples[0] = (number + 1) * STEP / 32768
     return samples.tobytes()
 
@@ -67,41 +71,52 @@ class Client:
     log: ListLog
     subscription: Subscription
     clock: FastClock
+    engine: DuplexEngine
+    audio: Audio
     seen: list[Event] = field(default_factory=list)
-    _sent: dict[str, int] = field(default_factory=dict)
+    _sent: dict[str, float] = field(default_factory=dict)
     _appended: int = 0
 
     async def append(self, number: int, speech: bool) -> None:
         self._appended += 1
-        unit = InputUnit(pcm=marked(number, speech), speech=speech)
-        await self.session.submit(
-            AppendInput(f"op{self._appended}", unit, is_speech=speech, duration_ms=1000)
-        )
+        unit = InputUnit(pcm=marked(number, speech, self.audio.unit_samples), speech=speech)
+        ms = self.audio.unit_ms
+        await self.session.submit(AppendInput(f"op{self._appended}", unit, is_speech=speech, duration_ms=ms))
 
     async def play(self) -> None:
-        """Take what was emitted, and acknowledge responses that are over."""
+        """Take what was emitted, and acknowledge all of it that was played."""
         queue = self.subscription._queue
         events = list(queue)
         queue.clear()
         self.seen += events
+        heard: dict[str, None] = {}
         for event in events:
             if isinstance(event, OutputAudioDelta):
-                played = self._sent.get(event.response_id, 0)
-                self._sent[event.response_id] = played + round(len(event.pcm) / 48)
-            elif isinstance(event, ResponseDone) and event.response_id in self._sent:
-                ms = self._sent[event.response_id]
-                await self.session.submit(PlaybackAck(ms, response_id=event.response_id))
+                self._sent[event.response_id] = self._sent.get(event.response_id, 0) + len(event.pcm) / 48
+                heard[event.response_id] = None
+        for response_id in heard:
+            await self.session.submit(PlaybackAck(round(self._sent[response_id]), response_id=response_id))
+
+    def _reached(self, number: int) -> bool:
+        sessions = self.engine.sessions[-4:]
+        return any(mark_of(unit) == number for s in sessions for unit in s.units[-8:])
 
     def facts(self, kind: str) -> list[Mapping[str, Any]]:
         return [data for each, data in self.log.entries if each == kind]
 
     async def talk(self, first: int, count: int, *, silence: int = 0) -> None:
-        """That many marked seconds in real time; after every three of speech come ``silence`` quiet ones."""
-        began = self.clock.now()
+        """That many marked units in real time; after every three of speech come ``silence`` quiet ones.
+
+        On a busy machine the talk waits for the engine, so that no unit is late by the test's own fault.
+        """
+        began, period = self.clock.now(), self.audio.unit_ms / 1000
         for number in range(count):
             await self.append(first + number, number % (3 + silence) < 3)
             await self.play()
-            await self.clock.sleep(max(0.0, began + number + 1 - self.clock.now()))
+            await self.engine.until(partial(self._reached, first + number))
+            now = self.clock.now()
+            began = max(began, now + 0.7 * period - (number + 1) * period)
+            await self.clock.sleep(began + (number + 1) * period - now)
         await self.clock.sleep(QUIET_S)
         await self.play()
 
@@ -118,7 +133,11 @@ class House:
     ) -> None:
         self.engine, self.profile = engine, profile
         self.clock = FastClock(scale)
-        spec = EngineSpec("a", LinkOptions(engine.url, "m"), engine.max_sessions, rolls_over)
+        options = LinkOptions(
+            engine.url, "m", connect_s=LONG_S, open_s=LONG_S, reply_s=LONG_S, write_s=LONG_S, close_s=LONG_S,
+            silence_s=LONG_S, resume_s=LONG_S,
+        )  # fmt: skip
+        spec = EngineSpec("a", options, engine.max_sessions, rolls_over)
         self.pool = EnginePool([spec], self.clock)
         self._made = 0
 
@@ -130,7 +149,7 @@ class House:
             return DuplexLink(options, clock=self.clock)
 
         backend = NativeBackend(
-            session_id, self.profile, self.pool, links, log, self.clock, system_ids, NativeOptions()
+            session_id, self.profile, self.pool, links, log, self.clock, system_ids, OPTIONS
         )
         session = await Session.open(
             session_id,
@@ -143,4 +162,4 @@ class House:
             session_limits=SessionLimits(),
             limits=RuntimeLimits(open_s=600),
         )
-        return Client(session, log, session.events(65536), self.clock)
+        return Client(session, log, session.events(65536), self.clock, self.engine, self.profile.audio)

@@ -6,10 +6,10 @@ import itertools
 
 from memory.tokens import estimate
 from orchestrator.session.events import NoticeEvent, OutputTranscriptDone, ResponseDone
-from tests.fakes.duplex_engine import Act, DuplexEngine, Kind, Unit
+from tests.fakes.duplex_engine import Act, DuplexEngine, Faults, Kind, Unit
 from tests.native.pairs import ENGINE, House, mark_of, two_minutes
 
-SCALE = 60.0
+SCALE = 40.0
 MINUTES = 30
 UNIT_S = 1.0
 
@@ -36,7 +36,8 @@ class Talker:
 
 async def test_half_an_hour_on_a_horizon_of_two_minutes() -> None:
     talker = Talker()
-    async with DuplexEngine(talker, ENGINE, time_scale=SCALE, max_sessions=2) as engine:
+    faults = Faults(think_ms=300)
+    async with DuplexEngine(talker, ENGINE, time_scale=SCALE, max_sessions=2, faults=faults) as engine:
         house = House(engine, two_minutes(), rolls_over=True, scale=SCALE)
         client = await house.open(instructions="You are a guide.")
         await client.talk(0, MINUTES * 60, silence=3)
@@ -46,7 +47,7 @@ async def test_half_an_hour_on_a_horizon_of_two_minutes() -> None:
 
         assert len(sessions) >= 1 + MINUTES // 2
         notices = [event.code for event in client.seen if isinstance(event, NoticeEvent)]
-        assert notices == ["rolled_over"] * (len(sessions) - 1)
+        assert notices == ["rolled_over"] * (len(client.facts("engine_session_opened")) - 1)
 
         # Every second reached exactly one engine session, in order, and none waited at a switch.
         real = [(s, u) for s in sessions for u in s.units if mark_of(u) >= 0]
@@ -57,8 +58,8 @@ async def test_half_an_hour_on_a_horizon_of_two_minutes() -> None:
 
         # Each seed is bounded and holds the last words that were heard.
         openings = client.facts("engine_session_opened")
-        assert len(openings) == len(sessions)
-        for opening, session in zip(openings[1:], sessions[1:], strict=True):
+        assert len(openings) - len(sessions) in (0, 1)  # the last one may have come after the last word
+        for opening, session in zip(openings[1:], sessions[1:], strict=False):
             seed = opening["seed"]
             assert session.opening.instructions == seed
             assert seed.startswith("You are a guide.") and estimate(seed) <= 320
