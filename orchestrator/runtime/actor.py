@@ -17,6 +17,7 @@ from typing import Any
 from orchestrator.runtime.attachment import Attachment
 from orchestrator.runtime.calls import CANCEL_WAIT_S, BackendCalls, CallDeadlines, bounded
 from orchestrator.runtime.clock import system_ids, system_tokens
+from orchestrator.runtime.glimpses import surplus
 from orchestrator.runtime.subscription import Subscription
 from orchestrator.runtime.waiters import Waiters
 from orchestrator.session.attachment import Tokens
@@ -86,12 +87,14 @@ class RuntimeLimits:
     """Bounds of one actor.
 
     :param mailbox: commands waiting; ``mailbox_reserve`` more are kept for cancel and close
+    :param glimpses: appends of live pictures that may wait in a row
     :param open_s: seconds a backend may take to open
     :param flush_s: seconds the log may take to become durable at the end
     """
 
     mailbox: int = 256
     mailbox_reserve: int = 16
+    glimpses: int = 8
     lane: int = 64
     open_s: float = 60.0
     flush_s: float = 5.0
@@ -350,11 +353,10 @@ class Session:
 
     def _enqueue(self, command: AnyCommand) -> bool:
         """Admit and queue. False: there is nothing to do (a known operation, a repeated close)."""
-        urgent = isinstance(command, URGENT)
         try:
             # The one close of ``close`` always finds a place.
             if not (self._closing and isinstance(command, Close)):
-                self._check_mailbox(self._limits.mailbox_reserve if urgent else 0)
+                self._check_mailbox(self._limits.mailbox_reserve if isinstance(command, URGENT) else 0)
             if not self._core.admit(command):
                 return False
         except VigilError as error:
@@ -362,8 +364,10 @@ class Session:
             raise
         interrupting = self._core.interrupts(command)
         if interrupting:
-            self._calls.interrupt()
+            self._calls.interrupt(closing=isinstance(command, Close))
         self._mailbox.append((command, interrupting))
+        if (thinned := surplus(self._mailbox, self._core.gives_way, self._limits.glimpses)) is not None:
+            self._guarded(lambda: self._core.thin(self._clock.now(), thinned))
         self._changed.set()
         return True
 

@@ -32,11 +32,13 @@ class CallDeadlines:
     :param call_s: any backend call but open and close
     :param close_s: a close, after which the slot stays taken and the close is tried again
     :param grace_s: how long an append may go on once a cancel or close was submitted behind it
+    :param rest_s: how long all that was submitted before a close may take together
     """
 
     call_s: float = 10.0
     close_s: float = 10.0
     grace_s: float = 0.25
+    rest_s: float = 2.0
 
 
 CANCEL_WAIT_S = 1.0
@@ -88,6 +90,7 @@ class BackendCalls:
         self._queue: deque[AnyBackendEffect] = deque()
         self._wake = asyncio.Event()
         self._interrupts = 0
+        self._ends_at: float | None = None  # once a close was submitted
         self._busy = False
         self._due = 0.0  # deadline of the call in flight
         self._cut: asyncio.Future[None] | None = None  # of the call in flight: resolved to end it early
@@ -108,9 +111,11 @@ class BackendCalls:
         self._wake.set()
         self._refresh()
 
-    def interrupt(self) -> None:
+    def interrupt(self, *, closing: bool = False) -> None:
         """A cancel or close was submitted: the call in flight gets ``grace_s`` more. Pair with ``settle``."""
         self._interrupts += 1
+        if closing and self._ends_at is None:
+            self._ends_at = self._clock.now() + self._deadlines.rest_s
         self._refresh()
 
     def settle(self) -> None:
@@ -153,7 +158,8 @@ class BackendCalls:
             finished = await bounded(self._invoke(effect), self._clock.sleep(limit))
         else:
             limit = self._deadlines.call_s
-            finished = await self._within(effect, limit)
+            late = self._ends_at is not None and self._clock.now() >= self._ends_at
+            finished = not late and await self._within(effect, limit)
             if not finished and self._interrupted:
                 raise Conflict("a cancel or close came before this was taken", code=STALE_FENCE)
         if not finished:

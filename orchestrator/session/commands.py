@@ -42,6 +42,13 @@ class AppendInput(Command):
     transcript: str | None = field(default=None, kw_only=True)
     item_id: str | None = field(default=None, kw_only=True)
 
+    @property
+    def is_glimpse(self) -> bool:
+        """Pictures of a live source and nothing else: newer ones make up for them."""
+        hints = self.overlap_action or self.force_barge_in or self.force_listen or self.transcript
+        unit = self.unit
+        return bool(unit.frames) and unit.pcm is None and not (unit.lossless or hints or self.item_id)
+
 
 @dataclass(frozen=True, slots=True)
 class AppendText(Command):
@@ -250,6 +257,9 @@ AnyCommand = (
     | Reconfigure
     | Close
 )
+
+ASIDE = (PlaybackAck, Heartbeat, AckEvents)
+"""Commands that say nothing about the input before or after them."""
 
 IMMEDIATE = (
     RetrieveItem,

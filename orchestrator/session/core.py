@@ -157,6 +157,17 @@ class SessionCore:
             self._outputs.take(item)  # a background question that ends with the session is cancelled
         return self._end()
 
+    def gives_way(self, command: cmd.AnyCommand) -> bool:
+        """A command that may be left out where newer ones of its kind wait behind it."""
+        thins = "replace_latest_chunk" in self.capabilities.input_modes
+        return thins and isinstance(command, cmd.AppendInput) and command.is_glimpse
+
+    def thin(self, now: float, command: cmd.AppendInput) -> tuple[fx.Effect, ...]:
+        """Leave out an append that was admitted and not executed: newer ones wait behind it."""
+        self._begin(now)
+        self._inputs.thin(command)
+        return self._end()
+
     def tick(self, now: float, *, busy: bool) -> tuple[fx.Effect, ...]:
         """Time has passed: what waited for a playback goes on, and a session without life expires."""
         self._begin(now)
@@ -275,6 +286,7 @@ class SessionCore:
             "responses": self._answers.count,
             "stale_outputs": self._answers.stale,
             "pending_commits": self._admission.pending_commits,
+            "thinned": self._inputs.thinned,
             "playback": self._book.statistics(),
             **self._accounts.statistics(),
             **self._turns.statistics(),

@@ -47,6 +47,8 @@ class Inputs:
         self._interrupt = interrupt
         self.vad_active = False
         """The detector is inside an utterance."""
+        self.thinned = 0
+        """Appends that gave way to newer ones while they waited."""
 
     # --- appends -------------------------------------------------------------------------------------------
 
@@ -75,6 +77,11 @@ class Inputs:
         self._turns.flush(item)
         item.streamed = self._turns.recorded = True
         shared.do(BackendAppend(command.unit, shared.fence, (command,), command=command))
+
+    def thin(self, command: AppendInput) -> None:
+        """A newer picture has taken the place of this one."""
+        self.thinned += 1
+        self._skip(command, "thinned")
 
     def append_text(self, command: AppendText) -> None:
         self._shared.move(Trigger.INPUT)
