@@ -32,7 +32,7 @@ class CallDeadlines:
     :param call_s: any backend call but open and close
     :param close_s: a close, after which the slot stays taken and the close is tried again
     :param grace_s: how long an append may go on once a cancel or close was submitted behind it
-    :param rest_s: how long all that was submitted before a close may take together
+    :param rest_s: how long all appends that were submitted before a close may take together
     """
 
     call_s: float = 10.0
@@ -158,8 +158,7 @@ class BackendCalls:
             finished = await bounded(self._invoke(effect), self._clock.sleep(limit))
         else:
             limit = self._deadlines.call_s
-            late = self._ends_at is not None and self._clock.now() >= self._ends_at
-            finished = not late and await self._within(effect, limit)
+            finished = not self._too_late(effect) and await self._within(effect, limit)
             if not finished and self._interrupted:
                 raise Conflict("a cancel or close came before this was taken", code=STALE_FENCE)
         if not finished:
@@ -214,6 +213,11 @@ class BackendCalls:
     def _interrupted(self) -> bool:
         """A cancel or close waits for the call in flight."""
         return self._interrupts > 0 or any(isinstance(e, BackendCancel | BackendClose) for e in self._queue)
+
+    def _too_late(self, effect: AnyBackendEffect) -> bool:
+        """Input that a close does not wait for any more."""
+        ends_at = self._ends_at
+        return isinstance(effect, BackendAppend) and ends_at is not None and self._clock.now() >= ends_at
 
     def _refresh(self) -> None:
         if self._cut is not None and self._grace is None and self._interrupted:
