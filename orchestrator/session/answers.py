@@ -117,9 +117,14 @@ class Answers:
     # --- beginnings --------------------------------------------------------------------------------------
 
     def request(self, fence: Fence, command: CreateResponse) -> Response:
-        """Announce a response that was asked for, before the model has said anything."""
+        """Announce a response that was asked for, before the model has said anything.
+
+        One that the model began unasked, while the turn was still on its way to it, makes way; of the same
+        turn it is the answer.
+        """
+        self._make_way(fence)
         self._shared.fence = max(self._shared.fence, fence)
-        return self._start(fence, command)
+        return self.active or self._start(fence, command)
 
     def _spoken_into(self, fence: Fence) -> Response | None:
         """The response that a delta belongs to; ``None`` for late output of a turn that has ended."""
@@ -134,17 +139,21 @@ class Answers:
         for response in self.draining:
             if response.fence.turn == fence.turn:
                 return response
-        active = self.active
-        if active is not None and fence.turn > active.fence.turn:
-            if self._shared.capabilities.concurrent_turns:
-                self.draining.append(active)
-            else:
-                self.finish(active, "completed", None)
-            active = self.active = None
-        if active is None:
-            active = self._start(fence)
+        self._make_way(fence)
+        active = self.active or self._start(fence)
         self.tick_response_id = active.response_id
         return active
+
+    def _make_way(self, fence: Fence) -> None:
+        """The active response of an earlier turn is over, or goes on beside the next one."""
+        active = self.active
+        if active is None or fence.turn <= active.fence.turn:
+            return
+        if self._shared.capabilities.concurrent_turns:
+            self.draining.append(active)
+        else:
+            self.finish(active, "completed", None)
+        self.active = None
 
     def _start(self, fence: Fence, command: CreateResponse | None = None) -> Response:
         """:param command: what asked for it, if anything did"""
