@@ -199,6 +199,26 @@ async def test_two_places_take_two_sessions_and_a_closed_one_makes_room() -> Non
     assert seats.states == ["freed", "opened", "opened"]
 
 
+async def test_three_at_once_over_a_slow_engine_are_two() -> None:
+    """Case 64: a place is taken before the slow opening begins."""
+    seats, made = FakeSeats(limit=2), []
+
+    def prepare(link: ScriptedLink) -> None:
+        link.hold("open")
+        made.append(link)
+
+    opening = [
+        asyncio.create_task(open_rig(seats=seats, prepare=prepare, session_id=f"duplex-{n}"))
+        for n in range(3)
+    ]
+    await settle()
+    for link in made:
+        link.free("open")
+    done = await asyncio.gather(*opening, return_exceptions=True)
+    refused = [each for each in done if isinstance(each, ResourceExhausted)]
+    assert (len(refused), len(made), seats.states) == (1, 2, ["opened", "opened"])
+
+
 async def test_an_open_that_is_cancelled_gives_its_place_back() -> None:
     seats, held = FakeSeats(), []
 
