@@ -11,6 +11,7 @@ from bridges.duplex_client.link import (
     AudioChunk,
     EngineEvent,
     EngineUnit,
+    InputCommitted,
     LinkCode,
     LinkEnded,
     LinkError,
@@ -141,6 +142,7 @@ class ScriptedLink:
 
     async def commit(self, *, create_response: bool) -> None:
         await self._called("commit", create_response)
+        self.emit(InputCommitted("item"))
 
     async def create_response(self, options: Mapping[str, Any]) -> None:
         await self._called("create_response", options)

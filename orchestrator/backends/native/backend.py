@@ -216,6 +216,8 @@ class NativeBackend:
                 bound.forwarded = True
             if live.unsealed:
                 live.unsealed = False
+                if bound is not None:
+                    bound.sealed = False
                 await self._command(link.commit(create_response=create_response))
             elif create_response:
                 await self._command(link.create_response({}))

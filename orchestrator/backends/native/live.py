@@ -21,6 +21,7 @@ from bridges.duplex_client.link import (
     EngineLink,
     EngineUnit,
     Heard,
+    InputCommitted,
     LinkEnded,
     LinkError,
     LinkLost,
@@ -143,6 +144,8 @@ class Live:
         """When a unit, of whatever origin, was written last."""
         self.owed_at: float | None = None
         """When the oldest unit was written behind the engine's last word."""
+        self.told_at = 0.0
+        """When the engine said its last word, or words were last asked of it."""
         self._losses: deque[float] = deque(maxlen=options.lives)
         self._playing = False
         self.tool_calls = ToolCalls(tools.ids)
@@ -169,7 +172,7 @@ class Live:
             self.minding.set()
 
     async def _take(self, event: EngineEvent) -> None:
-        self.owed_at = None
+        self.owed_at, self.told_at = None, self.tools.clock.now()
         match event:
             case LinkLost():
                 return
@@ -178,6 +181,9 @@ class Live:
                 return
             case EngineFault():
                 await self._fault(event)
+                return
+            case InputCommitted():
+                self.responses.seal()
                 return
             case ToolCall():
                 responses = self.responses
@@ -385,7 +391,7 @@ class Live:
 
     def ask(self, fence: Fence) -> Bound:
         """Words are wanted; from now on the engine owes some."""
-        self.owed_at = self.tools.clock.now()
+        self.told_at = self.tools.clock.now()
         self.minding.set()
         return self.responses.ask(fence)
 

@@ -87,10 +87,12 @@ class Minder:
         One that never says anything of single units owes nothing for them.
         """
         live = self._live
-        if live.pairing is None or live.owed_at is None:
+        since = live.owed_at if live.answers_units else None
+        if not live.tools.auto:
+            since = live.told_at if live.responses.asked is not None else None
+        if live.pairing is None or since is None:
             return None
-        owes = live.answers_units if live.tools.auto else live.responses.asked is not None
-        return live.owed_at + live.tools.options.wedged_s if owes else None
+        return since + live.tools.options.wedged_s
 
     async def _check_wedged(self, now: float) -> None:
         at, pairing = self._wedged_at(), self._live.pairing

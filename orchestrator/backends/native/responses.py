@@ -20,6 +20,7 @@ class Bound:
 
     :param key: ``None`` for one that was asked for and that the engine has not begun
     :param forwarded: the engine was asked for it, so it may begin it at any time
+    :param sealed: the engine has the whole of its turn: a listen is an answer to it, and to no earlier input
     :param visible: something of it was told
     :param listened: the model chose to listen in it, and nothing followed yet
     """
@@ -28,6 +29,7 @@ class Bound:
     key: Key | None = None
     asked: bool = False
     forwarded: bool = False
+    sealed: bool = True
     visible: bool = False
     ended: bool = False
     listened: Listening | None = None
@@ -68,6 +70,12 @@ class Responses:
         bound = Bound(fence, asked=True)
         self._asked.append(bound)
         return bound
+
+    def seal(self) -> None:
+        """The engine said that a turn is committed."""
+        waiting = next((bound for bound in self._asked if not bound.sealed), None)
+        if waiting is not None:
+            waiting.sealed = True
 
     def adopt(self, fence: Fence) -> bool:
         """The session announced a response that the engine began by itself; True if there is one."""

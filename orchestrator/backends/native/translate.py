@@ -170,6 +170,8 @@ class Translator:
             return []
         asked = self._responses.asked
         fence = self._responses.fence
+        if asked is not None and not asked.sealed:
+            return []  # about input that went before its turn was sealed
         if asked is not None and not event.metadata.get("buffering"):
             fence = asked.fence
             self._responses.end(asked)

@@ -343,6 +343,18 @@ async def test_a_turn_over_a_response_waits_for_its_end() -> None:
         assert rig.link.named("commit") == [True] * responses
 
 
+async def test_a_listen_to_input_before_the_commit_is_no_answer_to_the_turn() -> None:
+    rig = await open_rig(TURN, script=lambda link, unit: [listen("silence_or_noise")])
+    rig.link.hold("commit")
+    await rig.append(3000)
+    await rig.commit(create=True)
+    rig.link.free("commit")
+    await rig.say(*spoken("r", ("yes", 200)))
+    assert [event.status for event in rig.of(Done)] == ["completed"]
+    assert rig.of(OutputTranscriptDone)[0].transcript == "yes"
+    assert {event.response_id for event in rig.of(ResponseListen)} == {None}
+
+
 async def test_a_turn_that_the_model_only_listens_to_ends_its_response() -> None:
     rig = await open_rig(TURN)
     await rig.append(1000)
