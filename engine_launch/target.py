@@ -79,9 +79,12 @@ def connect(
     return Connected(running.url if running else target, known, running, started, check)
 
 
-def already_running(named: str) -> Running | None:
-    """The engine of a profile, if it runs and answers, with whatever port and settings it was started."""
+def already_running(named: str, duplex: DuplexSpec | None = None) -> Running | None:
+    """The engine of a profile, if it runs and answers, with whatever port and settings it was started.
+
+    :param duplex: what a full-duplex one is held to; it is asked with a session, not with a request
+    """
     running = supervisor.find(base_name(named))
     if running is None or (":" in named and running.profile != named):
         return None
-    return running if still_answers(running) else None
+    return running if still_answers(running, duplex) else None

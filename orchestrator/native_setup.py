@@ -108,12 +108,13 @@ def prepare_native(settings: Settings, family: str, tell: Tell) -> NativeEngines
 
 def _run(named: str, profile: NativeProfile, started: list[Running], tell: Tell) -> str:
     """The address of a launch profile's engine, started if it does not run."""
-    running = already_running(named)
+    spec = duplex_spec(profile)
+    running = already_running(named, spec)
     if running is None:
         try:
             running = up(
                 load_profile(named),
-                duplex=duplex_spec(profile),
+                duplex=spec,
                 progress=lambda step, text: tell(f"engine: {step} {text}".rstrip()),
             )
         except LaunchError as error:

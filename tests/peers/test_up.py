@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from engine_launch import cli, launch, supervisor
 from engine_launch import profile as profiles
 from engine_launch.duplex_spec import DuplexSpec
+from engine_launch.target import already_running
 from engine_launch.venv import EngineVenv
 from orchestrator.duplex_spec import duplex_for_family
 from tests.engine_launch.real_engine import free_port
@@ -80,7 +81,7 @@ def test_an_engine_from_its_start_to_its_end(port: int) -> None:
 
     spec = duplex_for_family(NAME)
     assert isinstance(spec, DuplexSpec)
-    assert launch.still_answers(running, spec)
+    assert already_running(NAME, spec) == running
     code, printed = run("down", NAME)
     assert code == 0 and supervisor.find(NAME) is None
     assert launch.watch(running, spec, every_s=0.01) == f"{NAME} ended"
