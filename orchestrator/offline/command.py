@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,12 +41,11 @@ def tail_ms(seconds: float | None, asks: bool) -> int:
 
 def run(offline: Offline) -> Exit:
     """Blocks until everything was played and heard, or until Ctrl-C; what came back is then written."""
+    stop = asyncio.Event()
     try:
-        played = asyncio.run(_run(offline))
+        played = asyncio.run(_run(offline, stop))
     except (ClientError, MediaError, UnusableFile) as error:
         _tell(error.message)
-        return Exit.FAILED
-    except KeyboardInterrupt:
         return Exit.FAILED
     try:
         write(offline.out, played)
@@ -52,10 +53,13 @@ def run(offline: Offline) -> Exit:
         _tell(f"can't write {offline.out}: {error.strerror}")
         return Exit.FAILED
     _report(offline, played)
-    return Exit.OK if played.ok else Exit.FAILED
+    return Exit.OK if played.ok and not stop.is_set() else Exit.FAILED
 
 
-async def _run(offline: Offline) -> Played:
+async def _run(offline: Offline, stop: asyncio.Event) -> Played:
+    with suppress(RuntimeError):  # signals are those of the main thread
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
     clips = (*offline.clips, *(None for _ in offline.audio))
     recordings: list[Recording] = [
         await recording_of(audio, clip) for audio, clip in zip(offline.audio, clips, strict=False)
@@ -64,7 +68,8 @@ async def _run(offline: Offline) -> Played:
     if offline.reference is not None:
         session["ref_audio"] = data_url_of(offline.reference)
     codec, rate = await _wanted(offline.play)
-    return await play(recordings, replace(offline.play, session=session, codec=codec, rate_hz=rate))
+    options = replace(offline.play, session=session, codec=codec, rate_hz=rate)
+    return await play(recordings, options, stop=stop)
 
 
 async def _wanted(options: PlayOptions) -> tuple[Codec, int]:

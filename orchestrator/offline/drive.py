@@ -85,14 +85,23 @@ class Played:
     record: Record
 
 
-async def play(recordings: list[Recording], options: PlayOptions, clock: Clock | None = None) -> Played:
-    """:raises ClientError: the session could not be opened, or was lost"""
-    return await _Play(recordings, options, clock or WallClock()).run()
+async def play(
+    recordings: list[Recording],
+    options: PlayOptions,
+    clock: Clock | None = None,
+    stop: asyncio.Event | None = None,
+) -> Played:
+    """:param stop: set from outside to end it early: the session is closed, and what came so far returned
+    :raises ClientError: the session could not be opened, or was lost
+    """
+    return await _Play(recordings, options, clock or WallClock(), stop or asyncio.Event()).run()
 
 
 class _Play:
-    def __init__(self, recordings: list[Recording], options: PlayOptions, clock: Clock) -> None:
-        self._recordings, self._options, self._clock = recordings, options, clock
+    def __init__(
+        self, recordings: list[Recording], options: PlayOptions, clock: Clock, stop: asyncio.Event
+    ) -> None:
+        self._recordings, self._options, self._clock, self._stop = recordings, options, clock, stop
         self._acked: dict[str, int] = {}
         self._sent_at: dict[int, float] = {}
         self._waited = 0.0
@@ -150,7 +159,7 @@ class _Play:
         for number, turn in enumerate(timeline.turns):
             for packet in turn:
                 await self._until(client, self._record.began + self._waited + packet.end_ms / 1000)
-                if listening.done():
+                if listening.done() or self._stop.is_set():
                     return False  # the session is over; the listener knows why
                 await self._send(client, packet, timeline)
             wanted = len(self._record.answers) + 1 if self._options.asks else 0
@@ -199,7 +208,7 @@ class _Play:
         """
         options, clock, record = self._options, self._clock, self._record
         began = clock.now()
-        while clock.now() < began + options.drain_s and not listening.done():
+        while clock.now() < began + options.drain_s and not (listening.done() or self._stop.is_set()):
             await self._acknowledge(client)
             now = clock.now()
             still = record.open or not record.player.idle(now)

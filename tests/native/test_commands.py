@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+import signal
 import sys
 import wave
 from asyncio.subprocess import PIPE, Process
@@ -20,6 +21,7 @@ import pytest
 from orchestrator.wire.audio import read_wav, write_wav
 from tests.fakes.duplex_engine import MINICPM_LIKE, DuplexEngine
 from tests.native.serving import FAMILY, ORDER, reference
+from tests.realtime.serving import eventually
 
 
 @asynccontextmanager
@@ -102,6 +104,21 @@ async def test_a_recording_is_played_to_a_served_engine(folder: Path) -> None:
             assert file.getnframes() > 0
         (answer,) = (row for row in rows_of(folder / "replay") if row["kind"] == "response")
         assert answer["timing"]["commit_to_first_audio_ms"] > 0
+
+
+async def test_ctrl_c_closes_the_session_and_writes_what_came(folder: Path) -> None:
+    flags = ("--audio", str(folder / "in.wav"), "--ref-audio", str(folder / "voice.wav"), "--tail", "60")
+    async with (
+        DuplexEngine("pattern:LE", MINICPM_LIKE) as engine,
+        serving(folder / "data", engine) as (url, _),
+        vigil("talk", "--server", url, *flags, "--out", str(folder / "cut" / "OUT.wav")) as process,
+    ):
+        await eventually(lambda: len(engine.sessions) > 1 and len(engine.sessions[-1].units) >= 2, 60)
+        process.send_signal(signal.SIGINT)
+        _, err = await asyncio.wait_for(process.communicate(), 30)
+        assert process.returncode == 1 and b"Traceback" not in err, err
+        assert rows_of(folder / "cut")[-1]["closed"] == "client_close"
+        await eventually(lambda: not engine.live)
 
 
 async def test_an_engine_that_is_away_is_told_of_and_the_other_one_serves(folder: Path) -> None:
