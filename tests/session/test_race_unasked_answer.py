@@ -1,7 +1,7 @@
 """A turn is on its way to the model, unit by unit, when the model begins an answer nobody asked for.
 
-The unasked answer ends, as any does that a later turn follows; the one that was asked for begins after it, and
-each of the two begins and ends once.
+The unasked answer ends, as any does that a later turn follows; the one that was asked for begins after it.
+Each of the two begins and ends once.
 """
 
 from __future__ import annotations
