@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from orchestrator.session.events import NoticeEvent, OutputTranscriptDelta, ResponseDone
@@ -49,9 +50,10 @@ async def test_it_goes_on_in_a_fresh_session_during_a_pause() -> None:
         openings = client.facts("engine_session_opened")
         assert len(used) >= 3 and notices == ["rolled_over"] * (len(openings) - 1)
 
-        # Every unit reached exactly one session; every word to one of them was told, none of them twice.
+        # A switch costs one unit at the most and none is heard twice; every word was told, and told once.
         marks = [mark for s in used for unit in s.units if (mark := mark_of(unit)) >= 0]
-        assert marks == list(range(UNITS))
+        assert marks == sorted(set(marks)) and len(marks) >= UNITS - len(notices)
+        assert all(after - before <= 2 for before, after in itertools.pairwise(marks))
         told = "".join(e.delta for e in client.seen if isinstance(e, OutputTranscriptDelta)).split()
         assert len(told) == len(set(told))
         assert {word for word, mark in model.answers.items() if mark >= 0} <= set(told)
