@@ -38,7 +38,8 @@ peers: setup ## the duplex server that the tests hold Vigil against (about 3 min
 demo: setup ## watch a real clip through a real engine, and write a report
 	$(BIN)/python -m evals.demo
 
-test: setup system lint peers ## every test, the real CPU engine and the duplex server included
+test: setup system ## every test, the real CPU engine and the duplex server included
+	$(MAKE) --no-print-directory -j 2 lint peers
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "not engine and not peer"
 	$(BIN)/pytest -q -m engine
 	$(BIN)/pytest -q -m peer
