@@ -283,8 +283,7 @@ class SpokenOpened(Fact):
     """First fact of a native session: everything ``memory.spoken`` needs that is not itself a fact.
 
     ``family`` and ``digest`` name the native profile. ``seed_tokens``: the largest seed, by which everything
-    kept is sized. ``control_tokens``: strings that mean something to the model. ``summarizer``: summaries
-    are written by one; otherwise they are cut from what was said.
+    kept is sized. ``summarizer``: summaries are written by one; otherwise they are cut from what was said.
     """
 
     kind: Literal["spoken_opened"] = "spoken_opened"
@@ -292,7 +291,6 @@ class SpokenOpened(Fact):
     digest: str
     language: str
     seed_tokens: int
-    control_tokens: tuple[str, ...] = ()
     summarizer: bool = False
 
 

@@ -88,9 +88,8 @@ def sizes(seed_tokens: int) -> Sizes:
 class SpokenMemory:
     """One session's. Deterministic in its facts: replaying a log gives the same bytes.
 
-    ``apply`` raises ``prompts.loader.PackError`` for a language that does not ship and ``ValueError`` for
-    control tokens that can't be neutralised; the memory is then unchanged. No other method may be called
-    before ``spoken_opened`` was applied.
+    ``apply`` raises ``prompts.loader.PackError`` for a language that does not ship; the memory is then
+    unchanged. No other method may be called before ``spoken_opened`` was applied.
     """
 
     def __init__(self) -> None:
@@ -195,7 +194,7 @@ class SpokenMemory:
 
     def _open(self, fact: f.SpokenOpened) -> None:
         size = sizes(fact.seed_tokens)
-        spoken = Spoken(telling(fact.language), fact.control_tokens)
+        spoken = Spoken(telling(fact.language))
         self._parts = spoken, size, Utterances(size.line)
         self._opened = fact
 

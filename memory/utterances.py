@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from memory.neutral import neutralise
@@ -13,6 +13,8 @@ from prompts.conversation import Telling
 
 LINE_MARKS = 12
 """Tokens of a line beside its text: the time and who spoke."""
+BRACKETS = frozenset({"[INST]", "[/INST]"})
+"""Broken like all that begins with ``<``: some templates begin so, and the record's own frame does."""
 FOLLOWED = 64
 """Responses of which more may still be heard."""
 _JOINERS = {"\u200d", "\ufe0e", "\ufe0f", "\u20e3"}
@@ -55,18 +57,13 @@ class Utterance:
 
 
 class Spoken:
-    """The lines of one session's record: phrases of one language, what others said neutralised.
+    """The lines of one session's record: phrases of one language, what others said neutralised."""
 
-    Raises ``ValueError`` for control tokens that can't be neutralised.
-    """
-
-    def __init__(self, telling: Telling, control_tokens: Iterable[str]) -> None:
+    def __init__(self, telling: Telling) -> None:
         self.telling = telling
-        self._tokens = frozenset(control_tokens)
-        self.clean("")
 
     def clean(self, text: str) -> str:
-        return neutralise(text, self._tokens)
+        return neutralise(text, BRACKETS)
 
     def line(self, line: Utterance) -> str:
         return line.render(self.telling, self.clean)

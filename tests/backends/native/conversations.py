@@ -28,11 +28,7 @@ class Talk:
         self.persona = persona
         self.last_heard = ""
         self.ms = 0
-        self.memory.apply(
-            SpokenOpened(
-                family="f", digest="d", language="en", seed_tokens=seed_tokens, control_tokens=("[INST]",)
-            )
-        )
+        self.memory.apply(SpokenOpened(family="f", digest="d", language="en", seed_tokens=seed_tokens))
 
     @property
     def revision(self) -> int:
