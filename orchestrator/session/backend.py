@@ -96,6 +96,7 @@ class Capabilities:
     :param auto_response: the profile's mode where the client sets none
     :param holds_turn_input: in turn mode, input waits in the session until it is committed; otherwise
         the backend records it as it comes
+    :param seals_first: a turn that is answered is told to be committed when the backend has committed it
     :param concurrent_turns: a next turn may begin while the last one's audio still comes
     :param text_follows_audio: text and audio of a response advance together
     :param native_turn_policy: the model itself decides when to speak
@@ -120,6 +121,7 @@ class Capabilities:
     output_modalities: tuple[str, ...] = ("text",)
     auto_response: bool = True
     holds_turn_input: bool = False
+    seals_first: bool = False
     concurrent_turns: bool = False
     text_follows_audio: bool = True
     native_turn_policy: bool = True

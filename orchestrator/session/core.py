@@ -411,6 +411,8 @@ class SessionCore:
             ):
                 if self.state.is_open:
                     self._shared.error(ServerFault(error.message, code="runtime_signal_failed"))
+            case fx.BackendCommit(fence=fence, create_response=True) if self._turns.committed(fence, error):
+                self._outputs.release()
             case fx.BackendCommit(fence=fence, create_response=True) if error is not None:
                 active = self._answers.active
                 if active is not None and active.fence == fence:

@@ -18,6 +18,8 @@ from orchestrator.session.tools import Tools
 from orchestrator.session.turns import Turns
 from orchestrator.wire.errors import ResourceExhausted, ServerFault, StoreUnavailable, of_code
 
+_SAID = (be.Decision, be.TextDelta, be.AudioDelta, be.Metrics, be.TurnEnd)
+
 
 class Outputs:
     """:param close: ends the session, when the backend says so"""
@@ -39,9 +41,13 @@ class Outputs:
         self._accounts = accounts
         self._tools = tools
         self._close = close
+        self._early: list[be.BackendOutput] = []  # said to a turn whose commit is still under way
 
     def take(self, output: be.BackendOutput) -> None:
         """Fold one output; one of an epoch that has been cancelled changes nothing the client sees."""
+        if isinstance(output, _SAID) and self._turns.holds_back(output.fence):
+            self._early.append(output)
+            return
         match output:
             case be.Delegation():
                 # A background question outlives the turn that asked it: its epoch may be old.
@@ -85,6 +91,12 @@ class Outputs:
                 self._answers.measured(fence, stages)
             case be.TurnEnd():
                 self._answers.turn_end(output)
+
+    def release(self) -> None:
+        """The turn was told to be committed: fold what was said to it meanwhile."""
+        early, self._early = self._early, []
+        for output in early:
+            self.take(output)
 
     def _transcript(self, text: str, *, final: bool) -> None:
         item = self._turns.item or self._turns.last_item

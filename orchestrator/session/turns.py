@@ -65,6 +65,7 @@ class Submission:
     """A committed turn on its way to the backend, one unit at a time.
 
     :param item: the user's item to announce once its units were taken; ``None`` if that was done before
+    :param sealing: its units were taken, and the backend commits it
     """
 
     units: deque[HeldUnit]
@@ -73,6 +74,7 @@ class Submission:
     command: CommitInput | CreateResponse | None
     item: OpenItem | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    sealing: bool = False
 
 
 class Turns:
@@ -365,20 +367,57 @@ class Turns:
             held = submission.units.popleft()
             self._shared.do(BackendAppend(held.unit, submission.fence, held.appends))
             return
+        item = submission.item
+        if item is not None and self._shared.capabilities.seals_first:
+            submission.sealing = True
+            self._ask(item)
+            self._shared.do(BackendCommit(submission.fence, True))
+            return
         self.submission = None
-        if submission.item is not None:
-            self._announce(submission.item, submission.details)
-            self._ask(submission.item)
+        if item is not None:
+            self._announce(item, submission.details)
+            self._ask(item)
         self._create(submission.fence, submission.command)
 
-    def _create(self, fence: Fence, command: CommitInput | CreateResponse | None) -> None:
+    def holds_back(self, fence: Fence) -> bool:
+        """Output of that fence answers a turn that the client was not told of yet."""
+        submission = self.submission
+        return submission is not None and submission.sealing and submission.fence == fence
+
+    def committed(self, fence: Fence, error: VigilError | None) -> bool:
+        """The backend committed the turn that waits for that, or refused to; False: none waits."""
+        submission = self.submission
+        if submission is None or not self.holds_back(fence) or submission.item is None:
+            return False
+        self.submission = None
+        if error is None:
+            self._announce(submission.item, submission.details)
+            self._create(fence, submission.command, sealed=True)
+        else:
+            self._shared.move(Trigger.DONE)
+            self._refuse(error, submission.command)
+        return True
+
+    def _refuse(self, error: VigilError, command: CommitInput | CreateResponse | None) -> None:
+        if command is None:
+            self._shared.error(error)
+        else:
+            error.event_id = command.event_id
+            self._shared.do(Reject(error, command, error))
+
+    def _create(
+        self, fence: Fence, command: CommitInput | CreateResponse | None, *, sealed: bool = False
+    ) -> None:
         self.recorded, self._unanswered = False, 0
         self._pictures.clear()
         create = command if isinstance(command, CreateResponse) else CreateResponse()
         self._answers.request(fence, create)
         if (options := self._options(create)) is not None:
             self._shared.do(BackendTell(options, fence))
-        self._shared.do(BackendCommit(fence, True, command=command))
+        if sealed:
+            self._complete(command)
+        else:
+            self._shared.do(BackendCommit(fence, True, command=command))
 
     def _options(self, create: CreateResponse) -> ResponseOptions | None:
         """What the backend has to know of this one response."""

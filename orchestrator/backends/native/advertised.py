@@ -47,6 +47,7 @@ def native_capabilities(
         output_modalities=profile.output,
         auto_response=profile.auto_response,
         holds_turn_input=not engine_commits,
+        seals_first=not engine_commits,
         concurrent_turns=has("supports_concurrent_turn_requests", profile.concurrent_turns),
         text_follows_audio=profile.text_follows_audio,
         native_turn_policy=has("supports_model_native_turn_policy", profile.session_mode == "duplex"),

@@ -21,6 +21,7 @@ from orchestrator.session.backend import TurnDetection
 from orchestrator.session.commands import CreateResponse, PlaybackAck, TruncateItem
 from orchestrator.session.events import (
     ErrorEvent,
+    InputCommitted,
     OutputAudioDelta,
     OutputAudioDone,
     OutputTextDelta,
@@ -341,6 +342,34 @@ async def test_a_turn_over_a_response_waits_for_its_end() -> None:
         created = [event.response_id for event in rig.of(Created)]
         assert len(created) == responses if ms == 701 else created[0] == FIRST
         assert rig.link.named("commit") == [True] * responses
+
+
+async def test_committed_follows_the_engines_own_word() -> None:
+    rig = await open_rig(TURN)
+    rig.link.hold("commit")
+    await rig.append(1000)
+    await rig.commit(create=True)
+    assert rig.of(InputCommitted) == []
+    assert rig.of(Created) == []
+    rig.link.free("commit")
+    rig.link.emit(*spoken("r", ("yes", 200)))
+    await rig.clock.advance(0)
+    types = rig.types()
+    order = ["input_audio_buffer.committed", "response.created", "response.speak", "response.done"]
+    assert [types.index(each) for each in order] == sorted(types.index(each) for each in order)
+
+
+async def test_a_commit_that_the_engine_refuses_is_refused_and_nothing_was_announced() -> None:
+    rig = await open_rig(TURN)
+    rig.link.fail("commit", "input_audio_buffer_empty")
+    await rig.append(1000)
+    await rig.commit(create=True)
+    assert rig.codes() == ["input_audio_buffer_empty"]
+    assert [rig.of(InputCommitted), rig.of(Created)] == [[], []]
+    await rig.append(1000)
+    await rig.commit(create=True)
+    await rig.say(*spoken("r", ("yes", 200)))
+    assert [event.status for event in rig.of(Done)] == ["completed"]
 
 
 async def test_a_listen_to_input_before_the_commit_is_no_answer_to_the_turn() -> None:

@@ -168,13 +168,13 @@ async def test_a_cancel_before_the_engine_begins_what_was_asked(begins: bool) ->
     if begins:
         await rig.say(*spoken("r", ("stale", 200), done=False), ResponseDone("r", "cancelled"))
     await rig.clock.advance(1)
-    assert [event.status for event in rig.of(Done)] == ["cancelled"]
+    assert rig.of(Done) == []  # its turn was not committed, so no response was announced
     assert rig.of(OutputAudioDelta) == []
     rig.link.free("commit")
     await rig.append(1000)
     await rig.commit(create=True)
     await rig.say(*spoken("s", ("fresh", 200)))
-    assert [event.status for event in rig.of(Done)] == ["cancelled", "completed"]
+    assert [event.status for event in rig.of(Done)] == ["completed"]
     assert len(rig.of(OutputAudioDelta)) == 1
 
 
