@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from orchestrator.offline.timeline import Recording
 from orchestrator.wire.audio import Codec
 from prompts.native_loader import native_profile
 from tests.native.checks import wrong_with
-from tests.native.serving import INPUTS, NativeServed, reference
+from tests.native.serving import INPUTS, SCALE, FastClock, NativeServed, reference
 from tests.peers.conftest import Peers
 from tests.peers.peer import Peer
 
@@ -31,24 +30,11 @@ pytestmark = pytest.mark.peer
 QUICK: dict[str, Any] = {"think_ms": 2.0, "chunk_ms": 2.0}
 
 
-class Running:
-    """An engine that is there already, where one to be started is expected."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    async def __aenter__(self) -> Running:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-
 def served(folder: Path, peer: Peer) -> NativeServed:
-    service = NativeServed(folder, engines=0, max_sessions=2, profile=native_profile(peer.family))
-    service.engines = [Running(peer.url)]  # type: ignore[list-item]
+    service = NativeServed(
+        folder, max_sessions=2, profile=native_profile(peer.family), elsewhere=(peer.url, peer.model)
+    )
+    service.clock = FastClock(SCALE)
     return service
 
 
