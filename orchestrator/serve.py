@@ -27,6 +27,8 @@ with suppress(ImportError):  # not made for every platform
     from uvloop import run
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SWITCH_S = 0.0005
+"""How long a thread of the store or of the decoder waits for its turn: a tick waits for several of them."""
 _COLLECT_AFTER = (20_000, 20, 20)
 """Objects, then collections of the younger generation: cycles are rare here, and to look for them costs."""
 
@@ -102,6 +104,7 @@ async def _run(settings: Settings, engine: Engine | NativeEngines, listener: soc
     offer = core.track.offer
     said = f"serving {offer.model} ({offer.family}) on http://{shown}:{port}"
     server = _Server(config, core.drain, lambda: _tell(said), core.records.stop_readers)
+    sys.setswitchinterval(_SWITCH_S)
     gc.collect()
     gc.freeze()  # modules and schemas stay: no collection has to look at them again
     gc.set_threshold(*_COLLECT_AFTER)
