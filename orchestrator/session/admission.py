@@ -40,10 +40,15 @@ class Admission:
                     code="input_backpressure",
                 )
             self.pending_commits += 1
-        elif isinstance(command, cmd.CreateItem):
-            self._reserve_pictures(command)
-        if size := _size(command):
+        size = _size(command)
+        if size:
             self._accounts.bytes.queue(size)
+        if isinstance(command, cmd.CreateItem):
+            try:
+                self._reserve_pictures(command)
+            except (InvalidRequest, ResourceExhausted):
+                self._accounts.bytes.unqueue(size)
+                raise
         return True
 
     def dequeued(self, command: cmd.AnyCommand) -> None:

@@ -96,6 +96,14 @@ def test_pictures_are_charged_all_or_none() -> None:
     assert pending(d) == 0
 
 
+@pytest.mark.parametrize("text", ["x" * 30, "x" * 60])
+def test_a_message_whose_words_do_not_fit_charges_no_picture(text: str) -> None:
+    d = driver(limits=SessionLimits(max_pending_input_bytes=50))
+    with pytest.raises(VigilError):
+        d.send(message("item_1", picture("p1", b"x" * 30), text=text))
+    assert pending(d) == 0
+
+
 def test_settings_of_one_response_are_told_with_its_fence() -> None:
     able = Capabilities(1000, optional_input_modalities=("video",), response_options=True)
     d = driver(able)
