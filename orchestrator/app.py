@@ -27,6 +27,7 @@ from orchestrator.api.peer import OpenSockets
 from orchestrator.api.quota import Meter
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
+from orchestrator.backends.hearing import Ears
 from orchestrator.backends.store_faults import told_of
 from orchestrator.directory import Live
 from orchestrator.engine_fit import session_limits
@@ -244,10 +245,15 @@ class Core:
 
 
 async def open_core(
-    settings: Settings, engine: Engine | NativeEngines, *, durable: bool, speaker: Speaker | None = None
+    settings: Settings,
+    engine: Engine | NativeEngines,
+    *,
+    durable: bool,
+    speaker: Speaker | None = None,
+    ears: Ears | None = None,
 ) -> Core:
     """:param durable: sessions live in the data folder; else only as long as the process
-    :param speaker: gives sessions a voice whose model only writes
+    :param speaker: gives sessions a voice whose model only writes; ``ears``: one that only reads hears with
     :raises SetupError: the settings ask for what this engine cannot do
     """
     if isinstance(engine, Engine):
@@ -256,7 +262,7 @@ async def open_core(
     keeper = await _durable(settings, clock) if durable else TransientKeeper(clock)
     track: Track
     if isinstance(engine, Engine):
-        track = await replay_track(settings, engine, clock, system_ids, keeper.salt, speaker)
+        track = await replay_track(settings, engine, clock, system_ids, keeper.salt, speaker, ears)
     else:
         track = NativeTrack(settings, engine, clock, system_ids)
     return Core(settings, track, keeper, clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from bridges.engine import Deadlines
@@ -13,6 +13,7 @@ from bridges.speech import Speaker
 from bridges.text_engine import TextEngine
 from orchestrator.api.context import EngineState
 from orchestrator.api.metrics import ENGINE_STATES
+from orchestrator.backends.hearing import Ears, HearingBackend, hearing_capabilities
 from orchestrator.backends.replay.backend import ReplayBackend, replay_capabilities
 from orchestrator.backends.replay.decide import ThresholdRefused, threshold_bias
 from orchestrator.backends.replay.options import ReplayOptions
@@ -48,7 +49,7 @@ class ReplayTrack:
     :param chat: the engine, as every session asks it
     :param salt_of: the engine's ``cache_salt`` for a tenant's plain requests
     :param text_scale: of new sessions' estimates, see ``orchestrator.tokenizer``
-    :param speaker: gives sessions a voice
+    :param speaker: gives sessions a voice; ``ears``: what they hear with
     """
 
     def __init__(
@@ -61,17 +62,19 @@ class ReplayTrack:
         *,
         text_scale: float = 1.0,
         speaker: Speaker | None = None,
+        ears: Ears | None = None,
     ) -> None:
         self.engine = engine
         self.chat = chat_engine(settings, engine)
         self.permits = Permits(LIVE_TICKS, BACKGROUND)
         self.runtime = RuntimeLimits()
         self.lasting = PackLasting(engine.pack)
-        self.offer = _offer(settings, engine, speaker)
+        self.offer = _offer(settings, engine, speaker, ears)
         self._settings = settings
         self._clock = clock
         self._ids = ids
         self._speaker = speaker
+        self._ears = ears
         self._text_scale = text_scale
         self._solvers = solver_chain(settings)
         self._summarizer = summarizer_of(settings)
@@ -128,7 +131,15 @@ class ReplayTrack:
         spoken: SessionBackend = backend
         if self._speaker is not None:
             spoken = SpokenBackend(backend, self._speaker, self._clock)
-        return Built(spoken, lambda: backend.memory, lambda: backend.health, backend.statistics)
+        if self._ears is None:
+            return Built(spoken, lambda: backend.memory, lambda: backend.health, backend.statistics)
+        hearing = HearingBackend(spoken, self._ears, self._clock, kept.session_id)
+        return Built(
+            hearing,
+            lambda: backend.memory,
+            lambda: backend.health,
+            lambda: {**backend.statistics(), "ears": hearing.statistics()},
+        )
 
     async def watch(self) -> None:
         await self._watch.run()
@@ -150,9 +161,18 @@ class ReplayTrack:
             "solver_waiting": {name: float(s["waiting"]) for name, s in solvers.items()},
             "permits_waiting": {kind: float(n) for kind, n in permits["waiting"].items()},
             "permits_running": {kind: float(n) for kind, n in permits["running"].items()},
+            **(self._hearing(sizes) if self._ears else {}),
             **({"summarizer": self._summarizer.statistics()} if self._summarizer else {}),
             "engine_ready": float(engine.ready),
             "engine_state": {state: float(state == engine.state) for state in ENGINE_STATES},
+        }
+
+    def _hearing(self, sizes: Sequence[Mapping[str, Mapping[str, int]]]) -> Gauges:
+        assert self._ears is not None
+        ears = [each["ears"] for each in sizes]
+        return {
+            "transcriber": self._ears.transcriber.statistics(),
+            "utterances": {key: float(sum(each[key] for each in ears)) for key in (ears[0] if ears else ())},
         }
 
     async def aclose(self) -> None:
@@ -162,6 +182,8 @@ class ReplayTrack:
             await self._solvers.aclose()
         if self._summarizer is not None:
             await self._summarizer.aclose()
+        if self._ears is not None:
+            await self._ears.transcriber.aclose()
         self._gate.close()
 
     def _jitter(self) -> float:
@@ -177,13 +199,14 @@ async def replay_track(
     ids: Ids,
     salt_of: Callable[[str], Awaitable[str]],
     speaker: Speaker | None = None,
+    ears: Ears | None = None,
 ) -> ReplayTrack:
     """:raises SetupError: the settings ask for what this engine cannot do"""
     check_settings(settings, engine)
     scale = await asyncio.to_thread(
         learned_scale, settings.tokenizer, engine.facts, engine.pack, settings.persona, settings.language
     )
-    return ReplayTrack(settings, engine, clock, ids, salt_of, text_scale=scale, speaker=speaker)
+    return ReplayTrack(settings, engine, clock, ids, salt_of, text_scale=scale, speaker=speaker, ears=ears)
 
 
 def check_settings(settings: Settings, engine: Engine) -> None:
@@ -224,14 +247,18 @@ def check_settings(settings: Settings, engine: Engine) -> None:
             raise SetupError(f"decision.threshold: {refused}", "threshold_refused", Exit.USAGE) from refused
 
 
-def _offer(settings: Settings, engine: Engine, speaker: Speaker | None) -> Offer:
+def _offer(settings: Settings, engine: Engine, speaker: Speaker | None, ears: Ears | None) -> Offer:
     pack, facts = engine.pack, engine.facts
     capabilities = replay_capabilities(pack, settings.limits.sessions)
+    if speaker is not None:
+        capabilities = spoken_capabilities(capabilities)
+    if ears is not None:
+        capabilities = hearing_capabilities(capabilities)
     return Offer(
         model=facts.model,
         family=pack.family,
         context_tokens=facts.context_tokens,
-        capabilities=spoken_capabilities(capabilities) if speaker is not None else capabilities,
+        capabilities=capabilities,
         defaults=SessionConfig(
             model=facts.model,
             persona=settings.persona,

@@ -17,6 +17,7 @@ from types import FrameType
 import uvicorn
 
 from orchestrator.app import make_app, open_core
+from orchestrator.ears_setup import open_ears
 from orchestrator.engine_setup import Engine, prepare_engine
 from orchestrator.exits import Exit, SetupError
 from orchestrator.native_setup import NativeEngines, native_family, prepare_native
@@ -95,7 +96,8 @@ class _Server(Server):
 
 
 async def _run(settings: Settings, engine: Engine | NativeEngines, listener: socket.socket) -> Exit:
-    core = await open_core(settings, engine, durable=True)
+    ears = await open_ears(settings) if isinstance(engine, Engine) else None
+    core = await open_core(settings, engine, durable=True, ears=ears)
     assert core.records is not None
     config = server_config(make_app(core), drain_s=settings.timeouts.drain_s)
     host, port = listener.getsockname()[:2]

@@ -206,6 +206,52 @@ class Summarizer(Group):
         return self
 
 
+class EarsGroup(Group):
+    """What sessions hear with whose model only reads: a speech detector and a recogniser of words."""
+
+    model: str | None = Field(
+        None,
+        min_length=1,
+        description="folder of a faster-whisper model, or with ears.url its served name; default: no ears",
+    )
+    url: str | None = Field(
+        None, pattern=r"^https?://", description="server with /v1/audio/transcriptions; default: this machine"
+    )
+    api_key: SecretStr | None = Field(None, description="key sent to it, if it wants one")
+    language: str | None = Field(
+        None, pattern=r"^[a-z]{2,3}$", description="language that is spoken; default: the session's"
+    )
+    cough_ms: float = Field(
+        300.0,
+        ge=0,
+        le=2000,
+        description="an answer is only held by wordless speech this short, in ms; 0: any speech stops it",
+    )
+    verdict_s: float = Field(
+        2.0, gt=0, description="an answer is held for its words no longer than this, in s"
+    )
+    partial_s: float = Field(
+        1.0, ge=0, description="how often the words so far are looked for, 0.5 s at least; 0: never"
+    )
+    deadline_s: float = Field(10.0, gt=0, description="time for the words of one utterance, in s")
+    threads: int = Field(2, ge=1, le=64, description="processor threads of the recogniser on this machine")
+    load_s: float = Field(60.0, gt=0, description="time for it to load its model, in s")
+
+    @field_validator("partial_s")
+    @classmethod
+    def _not_too_often(cls, value: float) -> float:
+        """A look costs as much as a whole utterance."""
+        if 0 < value < 0.5:
+            raise ValueError("is 0, or 0.5 at least")
+        return value
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.url and not self.model:
+            raise ValueError("a recogniser needs the name of its model")
+        return self
+
+
 class Webhook(Group):
     """Events of all sessions, sent to one receiver: signed, in order, tried again until they are taken."""
 

@@ -39,6 +39,7 @@ from orchestrator.auth_settings import Auth
 from orchestrator.setting_groups import (
     Decision,
     Delegation,
+    EarsGroup,
     Group,
     Images,
     Limits,
@@ -111,6 +112,7 @@ class Settings(BaseSettings):
         " capabilities (text, images), deadline_s, max_in_flight, params; none: delegation is off",
     )
     summarizer: Summarizer = Summarizer()  # type: ignore[call-arg]
+    ears: EarsGroup = EarsGroup()  # type: ignore[call-arg]
     webhook: Webhook = Webhook()  # type: ignore[call-arg]
     auth: Auth = Auth()  # type: ignore[call-arg]
 

@@ -101,6 +101,8 @@ class Capabilities:
     :param text_follows_audio: text and audio of a response advance together
     :param native_turn_policy: the model itself decides when to speak
     :param input_rate_hz: rate of the float32 samples it takes
+    :param transcribes: it hears by transcripts: sound goes to it as it comes, also over a response; what the
+        user says is told as ``UserTranscript``, and then asked like a query
     :param client_tools: tools that the client offers reach the model
     :param response_options: a single response may have settings of its own
     :param response_create: a response can be asked for; otherwise the model alone decides
@@ -135,6 +137,7 @@ class Capabilities:
     stage_handoff_transport: str | None = None
     max_sessions: int = 2
     input_rate_hz: int = 16000
+    transcribes: bool = False
     client_tools: bool = False
     response_options: bool = False
     response_create: bool = True
@@ -268,9 +271,16 @@ class SpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class UserTranscript:
+    """What the user said. Not ``final``: more of what is being said now, in pieces that are not taken back.
+
+    :param start_ms, end_ms: of the speech on the input's own clock, if known
+    """
+
     fence: Fence
     text: str
     final: bool
+    start_ms: int | None = None
+    end_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

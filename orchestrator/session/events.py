@@ -157,6 +157,15 @@ class TranscriptionCompleted(Event):
     duration_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class TranscriptionDelta(Event):
+    """More of what the user is saying; only for clients that ask for it."""
+
+    type: ClassVar[str] = "conversation.item.input_audio_transcription.delta"
+    item_id: str
+    delta: str
+
+
 # --- input ------------------------------------------------------------------------------------------
 
 

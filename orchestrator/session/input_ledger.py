@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from orchestrator.session.commands import AppendInput
+from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.limits import SessionLimits
 from orchestrator.session.operations import OperationLedger
 from orchestrator.session.units import InputUnit, Modality
@@ -148,6 +149,7 @@ class OpenItem:
     """The user's item since the last commit or clear.
 
     :param units: held for the commit; empty where the backend records input as it comes
+    :param text: typed; ``transcript``: said, in ``speech_ms`` of speech
     :param streamed: input of it went to the backend already
     :param overlap_ms: speech in it that came over a response
     :param turn: the model turn that its first overlapping chunk reserved
@@ -159,6 +161,8 @@ class OpenItem:
     has_audio: bool = False
     frames: int = 0
     text: str = ""
+    transcript: str = ""
+    speech_ms: float = 0.0
     streamed: bool = False
     audio_ms: float = 0.0
     overlap_ms: float = 0.0
@@ -175,7 +179,18 @@ class OpenItem:
     @property
     def has_content(self) -> bool:
         """There is something to answer: speech, a picture, words."""
-        return self.speech or self.frames > 0 or bool(self.text)
+        return self.speech or self.frames > 0 or bool(self.text or self.transcript)
+
+    def snapshot(self) -> Item:
+        """The user's item as the conversation shows it."""
+        parts: list[ContentPart] = []
+        if self.has_audio or not (self.frames or self.text):
+            parts.append(ContentPart("input_audio", self.transcript))
+        if self.frames:
+            parts.append(ContentPart("input_image"))
+        if self.text:
+            parts.append(ContentPart("input_text", self.text))
+        return Item(self.item_id, "user", content=tuple(parts))
 
     def payload(self, *, create: bool) -> Payload:
         return Payload(self.units, create, self.turn)

@@ -57,7 +57,7 @@ class Inputs:
         shared.move(Trigger.INPUT)
         self._accounts.operations.name(command.operation_id, command.event_id)
         item = self._turns.open_item(command.item_id)
-        decision = self._overlap(self._seen(command, vad_started=False))
+        decision = None if self._unasked(command) else self._overlap(self._seen(command, vad_started=False))
         if decision is not None and decision.action is OverlapAction.DROP:
             self._skip(command, decision.reason)
             return
@@ -93,6 +93,11 @@ class Inputs:
             )
         item.text += command.text
         self._shared.do(Completed(command))
+
+    def _unasked(self, command: AppendInput) -> bool:
+        """Sound for ears of the backend's: what it means is theirs to say, unless the client says it."""
+        hinted = command.overlap_action is not None or command.force_barge_in or command.force_listen
+        return self._shared.capabilities.transcribes and not hinted
 
     def _seen(self, command: AppendInput, *, vad_started: bool) -> OverlapInput:
         return OverlapInput(
@@ -184,8 +189,29 @@ class Inputs:
             return
         self._shared.emit(UserSpeechStopped(item.item_id, audio_end_ms))
         item.speech_told = False
+        if self._shared.capabilities.transcribes:
+            return  # its words make it a turn: see ``said``
         if not self._shared.auto and detection is not None:
             try:
                 self._turns.commit(CommitInput(detection.create_response), internal=True)
             except VigilError as refused:
                 self._shared.error(refused)  # as for a commit of the client's own; the session goes on
+
+    def said(self, text: str, speech_ms: float) -> None:
+        """Words of the user, found in speech: of the open item, or of one that the client committed before
+        they were known. They are asked, and in turn mode answered if so configured."""
+        shared, turns = self._shared, self._turns
+        detection = shared.config.turn_detection
+        item = turns.last_item if detection is None and not shared.auto else turns.open_item()
+        if item is None:
+            return
+        item.transcript, item.speech_ms, item.speech = text, speech_ms, True
+        if item is not turns.item:
+            turns.transcribed(item)
+        elif shared.auto or detection is None:
+            turns.speak(item)
+        else:
+            try:
+                turns.commit(CommitInput(detection.create_response), internal=True)
+            except VigilError as refused:
+                shared.error(refused)

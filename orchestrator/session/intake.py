@@ -151,7 +151,9 @@ class Intake:
             duration_ms = self._duration_ms(samples)
         append = cmd.AppendInput(
             operation_id or self._ids("op_"),
-            InputUnit(frames, pcm, speech=speech if pcm else None),
+            InputUnit(
+                frames, pcm, speech=speech if pcm else None, start_ms=command.audio_start_ms if pcm else None
+            ),
             is_speech=speech,
             duration_ms=duration_ms,
             start_ms=command.audio_start_ms or 0.0,

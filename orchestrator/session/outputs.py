@@ -69,8 +69,8 @@ class Outputs:
                 self._inputs.speech_started(start_ms)
             case be.SpeechStopped(audio_end_ms=end_ms):
                 self._inputs.speech_stopped(end_ms)
-            case be.UserTranscript(text=text, final=final):
-                self._transcript(text, final=final)
+            case be.UserTranscript():
+                self._transcript(output)
             case be.TickDone():
                 self._tick_done(output)
             case be.Failed():
@@ -98,10 +98,15 @@ class Outputs:
         for output in early:
             self.take(output)
 
-    def _transcript(self, text: str, *, final: bool) -> None:
+    def _transcript(self, heard: be.UserTranscript) -> None:
         item = self._turns.item or self._turns.last_item
-        if final and item is not None:
-            event = ev.TranscriptionCompleted(item.item_id, text, round(item.audio_ms))
+        if not heard.final:
+            if item is not None:
+                self._shared.emit(ev.TranscriptionDelta(item.item_id, heard.text))
+        elif self._shared.capabilities.transcribes:
+            self._inputs.said(heard.text, (heard.end_ms or 0) - (heard.start_ms or 0))
+        elif item is not None:
+            event = ev.TranscriptionCompleted(item.item_id, heard.text, round(item.audio_ms))
             self._shared.emit(event)
 
     def _tick_done(self, done: be.TickDone) -> None:

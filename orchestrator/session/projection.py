@@ -102,6 +102,8 @@ class Projection:
             or ("unit" in event.record and event.record["action"] not in _UNIT_ACTIONS)
         ):
             return None  # not asked for, or input that no decision will show
+        if isinstance(event, ev.TranscriptionDelta) and event.type not in config.include:
+            return None
         projected = self._wire(event, self._ids("event_"), config)
         return projected.payload()
 
@@ -177,6 +179,8 @@ class Projection:
                     transcript=text,
                     usage={"type": "duration", "seconds": ms / 1000},
                 )
+            case ev.TranscriptionDelta(item_id=item_id, delta=delta):
+                return wire.TranscriptionDelta(event_id=event_id, item_id=item_id, delta=delta)
             case ev.UserSpeechStarted(item_id=item_id, audio_start_ms=ms):
                 return wire.SpeechStarted(event_id=event_id, item_id=item_id, audio_start_ms=ms)
             case ev.UserSpeechStopped(item_id=item_id, audio_end_ms=ms):

@@ -29,12 +29,12 @@ from orchestrator.session.events import (
     ItemAdded,
     ItemCreated,
     ItemDone,
+    TranscriptionCompleted,
     UserSpeechStopped,
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.history import History
 from orchestrator.session.input_ledger import HeldUnit, InputAccounts, OpenItem, Payload
-from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import Trigger
 from orchestrator.wire.errors import (
@@ -244,27 +244,50 @@ class Turns:
         self.last_item = item
         if item.speech_told:
             shared.emit(UserSpeechStopped(item.item_id, 0))
-        parts: list[ContentPart] = []
-        if item.has_audio or not (item.frames or item.text):
-            parts.append(ContentPart("input_audio"))
-        if item.frames:
-            parts.append(ContentPart("input_image"))
-        if item.text:
-            parts.append(ContentPart("input_text", item.text))
-        user = Item(item.item_id, "user", content=tuple(parts))
+        user = item.snapshot()
         previous = self._history.add(user)
         shared.emit(ItemAdded(previous, user))
         shared.emit(ItemCreated(previous, user))
         shared.emit(InputCommitted(previous, item.item_id, details))
+        self._tell_transcript(item)
         shared.emit(ItemDone(previous, user))
         if not details.get("no_response"):
             self._unanswered += 1
 
     def _ask(self, item: OpenItem) -> None:
         """Words of the item become the standing query."""
-        if item.text.strip():
-            fact = QueryAsked(item.text, item.item_id)
+        words = "\n".join(each for each in (item.text, item.transcript) if each.strip())
+        if words:
+            fact = QueryAsked(words, item.item_id)
             self._shared.do(BackendTell(fact, self._shared.fence))
+
+    # --- what was said ------------------------------------------------------------------------------------
+
+    def speak(self, item: OpenItem) -> None:
+        """Auto mode: the words of the open item are a message of their own; nothing is committed."""
+        shared = self._shared
+        self.flush(item)
+        self.item, self.last_item = None, item
+        shared.move(Trigger.INPUT)
+        user = item.snapshot()
+        previous = self._history.add(user)
+        shared.emit(ItemAdded(previous, user))
+        shared.emit(ItemCreated(previous, user))
+        self._tell_transcript(item)
+        shared.emit(ItemDone(previous, user))
+        self._unanswered += 1
+        self._ask(item)
+
+    def transcribed(self, item: OpenItem) -> None:
+        """The words of an item that was committed before they were known."""
+        self._history.update(item.snapshot())
+        self._tell_transcript(item)
+        self._ask(item)
+
+    def _tell_transcript(self, item: OpenItem) -> None:
+        if item.transcript:
+            told = TranscriptionCompleted(item.item_id, item.transcript, round(item.speech_ms))
+            self._shared.emit(told)
 
     # --- responses that are asked for ----------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -34,6 +34,7 @@ class InputUnit:
     :param pcm: float32 little-endian mono samples at the backend's rate, or ``None``
     :param lossless: the source waits (files, ``--pace fast``): its frames are never thinned
     :param speech: the audio holds speech, as far as anybody knows
+    :param start_ms: where its samples begin on the input's own clock, if anybody knows
     :param parts: what it was joined of, in order: which frames came with which samples
     """
 
@@ -41,6 +42,7 @@ class InputUnit:
     pcm: bytes | None = None
     lossless: bool = False
     speech: bool | None = None
+    start_ms: float | None = field(default=None, kw_only=True)
     parts: tuple[InputUnit, ...] = ()
 
     def joined(self, later: InputUnit) -> InputUnit:
@@ -53,6 +55,7 @@ class InputUnit:
             self.lossless or later.lossless,
             any(heard) if heard else None,
             (*(self.parts or (self,)), *(later.parts or (later,))),
+            start_ms=self.start_ms if self.pcm else later.start_ms,
         )
 
     @property

@@ -154,6 +154,15 @@ class TranscriptionCompleted(ServerEvent):
     usage: Json
 
 
+class TranscriptionDelta(ServerEvent):
+    type: Literal["conversation.item.input_audio_transcription.delta"] = (
+        "conversation.item.input_audio_transcription.delta"
+    )
+    item_id: str
+    content_index: int = 0
+    delta: str
+
+
 class _OfResponse(ServerEvent):
     response_id: str
     item_id: str

@@ -17,6 +17,7 @@ import httpx
 from bridges.speech import Speaker
 from memory.fold import Memory
 from orchestrator.app import Core, make_app, open_core
+from orchestrator.backends.hearing import Ears
 from orchestrator.engine_setup import prepare_engine
 from orchestrator.server import Server, server_config
 from orchestrator.settings import Settings
@@ -38,6 +39,7 @@ class Served:
         *,
         edit: Callable[[Pack], Pack] | None = None,
         speaker: Speaker | None = None,
+        ears: Ears | None = None,
         **settings: Any,
     ) -> None:
         defaults: dict[str, Any] = {
@@ -48,7 +50,7 @@ class Served:
         }
         self.settings = Settings(**{**defaults, **settings})
         self.edit = edit
-        self.speaker = speaker
+        self.speaker, self.ears = speaker, ears
         self.pack: Pack
         self.told: list[str] = []
         self.core: Core
@@ -59,7 +61,7 @@ class Served:
         if self.edit is not None:
             engine = replace(engine, pack=self.edit(engine.pack))
         self.pack = engine.pack
-        self.core = await open_core(self.settings, engine, durable=True, speaker=self.speaker)
+        self.core = await open_core(self.settings, engine, durable=True, speaker=self.speaker, ears=self.ears)
         listener = socket.socket(proto=socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
         config = server_config(make_app(self.core), drain_s=self.settings.timeouts.drain_s)

@@ -1,0 +1,468 @@
+"""``HearingBackend``: gives a backend that only reads ears, by way of two speech bridges.
+
+Sound that comes is searched for speech; the words of each utterance become the session's, which asks them as
+it asks what is typed. Frames go on to the backend as they came, and so does everything else.
+
+Speech over an answer stops it. But a cough is no speech: while an utterance over an answer is shorter than
+``cough_ms``, the answer is only held: nothing more of it goes out, and nobody is told. Once it is longer, or
+turns out to hold words, it was the user's; otherwise the answer goes on exactly where it was held. A pause is
+no cancel: no fence moves, nothing is made twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bridges.asr import AsrError, Transcriber
+from bridges.vad import DetectorFactory, VadError
+from bridges.vad_endpoint import Began, EndpointRules
+from orchestrator.backends.listening import Listener, Utterance
+from orchestrator.backends.partials import StableWords
+from orchestrator.backends.stream import OutputStream
+from orchestrator.session.backend import (
+    Action,
+    AudioDelta,
+    BackendOutput,
+    Capabilities,
+    Clock,
+    Closed,
+    ConversationFact,
+    Decision,
+    Failed,
+    QueryAsked,
+    SessionBackend,
+    SessionConfig,
+    SpeechStarted,
+    SpeechStopped,
+    TextDelta,
+    TurnDetection,
+    TurnEnd,
+    UserTranscript,
+)
+from orchestrator.session.fence import Fence
+from orchestrator.session.units import InputUnit
+from orchestrator.wire.errors import ServerFault
+
+OUTPUTS = 64
+"""Outputs that wait for the session to read them."""
+UTTERANCES = 8
+"""Utterances that wait for their words; a further one is told as lost."""
+GATHERED = 120 * 16000
+"""Samples of speech that wait for a client's commit; of more what came last."""
+_SLICE = 8000
+"""Samples between two looks at what else there is to do."""
+_DROP_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EarsOptions:
+    """
+    :param language: of speech, where the session names none; ``None``: the recogniser finds out
+    :param cough_ms: speech over an answer that is no longer than this stops it only if it holds words
+    :param partial_s: seconds between two looks at the words so far; 0: only whole utterances
+    :param deadline_s: of a transcript; ``verdict_s``: of what an answer is held for
+    """
+
+    language: str | None = None
+    cough_ms: float = 300.0
+    partial_s: float = 1.0
+    deadline_s: float = 10.0
+    verdict_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ears:
+    """What all sessions hear with."""
+
+    detector: DetectorFactory
+    transcriber: Transcriber
+    options: EarsOptions = EarsOptions()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An utterance that waits for its words. ``doubted``: nobody was told of it, since it may be a cough."""
+
+    utterance: Utterance
+    doubted: bool = False
+    dropped: bool = False
+
+
+def hearing_capabilities(capabilities: Capabilities) -> Capabilities:
+    """The same with ears."""
+    inputs = tuple(dict.fromkeys((*capabilities.optional_input_modalities, "audio")))
+    return replace(capabilities, optional_input_modalities=inputs, transcribes=True)
+
+
+class HearingBackend:
+    """See ``SessionBackend``. Takes float32 samples at 16 kHz.
+
+    :param stream: names the session to the recogniser
+    """
+
+    def __init__(self, backend: SessionBackend, ears: Ears, clock: Clock, stream: str) -> None:
+        self._backend = backend
+        self._ears = ears
+        self._clock = clock
+        self._name = stream
+        self._listener = Listener(ears.detector(), EndpointRules())
+        self._config = SessionConfig(model="")
+        self._fence = Fence()
+        self._stream = OutputStream(OUTPUTS)
+        self._fault: Exception | None = None
+        self._deaf = False
+        self._heard: Utterance | None = None  # of a turn that the client commits itself
+        self._waiting: deque[_Waiting] = deque()
+        self._in_work: _Waiting | None = None
+        self._news = asyncio.Event()
+        self._words_task: asyncio.Task[None] | None = None
+        self._partial: asyncio.Task[None] | None = None
+        self._partial_at = 0.0
+        self._stable = StableWords()
+        self._owed: Fence | None = None
+        self._start_ms = 0.0
+        self._reported = False  # of the utterance that is going on, or went on last
+        self._verdict: asyncio.Task[None] | None = None
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._answering = False
+        self._plays_until = float("-inf")
+        self._counts = {"utterances": 0, "empty": 0, "failed": 0, "lost": 0, "held": 0, "resumed": 0}
+
+    def capabilities(self) -> Capabilities:
+        return hearing_capabilities(self._backend.capabilities())
+
+    async def open(self, config: SessionConfig) -> None:
+        await self._backend.open(config)
+        self._configure(config)
+        self._words_task = asyncio.create_task(self._guard(), name="hearing words")
+
+    async def append(self, unit: InputUnit, fence: Fence, operation_id: str) -> None:
+        self._fence = max(self._fence, fence)
+        if unit.frames:
+            await self._backend.append(replace(unit, pcm=None, parts=()), fence, operation_id)
+        if unit.pcm and not self._deaf:
+            try:
+                await self._hear(unit)
+            except VadError as broken:
+                self._deaf = True
+                _log.warning("a session's speech detector broke: %s", broken)
+                self._let_go()
+                await self._stream.put(Failed(self._fence, "server_vad_unavailable", str(broken)))
+
+    async def tell(self, fact: ConversationFact, fence: Fence) -> None:
+        self._fence = max(self._fence, fence)
+        try:
+            await self._backend.tell(fact, fence)
+        finally:
+            if isinstance(fact, QueryAsked):
+                await self._pay()
+
+    async def commit(self, fence: Fence, create_response: bool) -> None:
+        """Where the client says when a turn ends, its words are found first; then it is answered."""
+        self._fence = max(self._fence, fence)
+        if self._detection is None and not self._deaf:
+            self._gather(self._listener.finish())
+            heard, self._heard = self._heard, None
+            if heard is not None and create_response:
+                self._owed = fence
+                await self._enqueue(_Waiting(heard))
+                return
+            if heard is not None:
+                await self._enqueue(_Waiting(heard))
+        await self._backend.commit(fence, create_response)
+
+    async def update(self, config: SessionConfig) -> int | None:
+        planned = await self._backend.update(config)
+        self._configure(config)
+        return planned
+
+    async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
+        self._fence = max(self._fence, next_fence)
+        self._owed = None
+        self._answering, self._plays_until = False, float("-inf")
+        self._let_go()
+        await self._backend.cancel(cancelled, next_fence)
+
+    async def clear(self) -> None:
+        """What was not committed is not heard; the clock goes on."""
+        self._listener.finish()
+        self._heard = None
+        self._drop_partial()
+        if not self._by_commit:
+            self._waiting.clear()
+            if self._in_work is not None:
+                self._in_work.dropped = True
+        self._let_go()
+        await self._backend.clear()
+
+    async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
+        await self._backend.playback(response_id, fence, played_ms, committed_ms)
+
+    async def close(self, reason: str) -> None:
+        await self._stop()
+        await self._backend.close(reason)
+
+    async def outputs(self) -> AsyncIterator[BackendOutput]:
+        pump = asyncio.create_task(self._pump(), name="hearing outputs")
+        try:
+            async for output in self._stream.read():
+                if isinstance(output, Closed) and self._fault is not None:
+                    raise self._fault
+                yield output
+        finally:
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+            await self._stop()
+
+    def statistics(self) -> dict[str, int]:
+        return {"waiting": len(self._waiting), **self._counts}
+
+    # --- sound --------------------------------------------------------------------------------------------
+
+    async def _hear(self, unit: InputUnit) -> None:
+        samples = np.frombuffer(unit.pcm or b"", np.float32)
+        start_ms = unit.start_ms
+        for at in range(0, samples.size, _SLICE):
+            for found in self._listener.hear(samples[at : at + _SLICE], start_ms):
+                if isinstance(found, Began):
+                    await self._began(found)
+                else:
+                    await self._ended(found)
+            start_ms = None
+            await self._look_again()
+            if samples.size > _SLICE:
+                await asyncio.sleep(0)
+
+    async def _began(self, began: Began) -> None:
+        self._stable, self._partial_at = StableWords(), self._clock.now()
+        if self._detection is None:
+            return
+        self._start_ms = began.start_ms
+        self._reported = not (self._ears.options.cough_ms > 0 and self._is_answering)
+        if self._reported:
+            await self._stream.put(SpeechStarted(self._fence, round(began.start_ms)))
+        else:
+            self._hold()
+
+    async def _look_again(self) -> None:
+        """An utterance grows: it is no cough any more; its words so far can be told."""
+        if not self._listener.speaking:
+            return
+        doubted = self._detection is not None and not self._reported
+        if doubted and self._listener.voiced_ms > self._ears.options.cough_ms:
+            self._reported = True
+            await self._stream.put(SpeechStarted(self._fence, round(self._start_ms)))
+            self._let_go()
+        every = self._ears.options.partial_s
+        idle = self._partial is None or self._partial.done()
+        if every and idle and not self._by_commit and self._clock.now() - self._partial_at >= every:
+            self._partial_at = self._clock.now()
+            if (so_far := self._listener.so_far()) is not None:
+                self._partial = asyncio.create_task(self._words_so_far(so_far), name="hearing partial")
+
+    async def _ended(self, utterance: Utterance) -> None:
+        self._drop_partial()
+        if self._by_commit:
+            self._gather(utterance)
+            return
+        doubted = self._detection is not None and not self._reported
+        if self._detection is not None and not doubted:
+            await self._stream.put(SpeechStopped(self._fence, round(utterance.end_ms)))
+        if doubted and not self._flowing.is_set():
+            self._verdict = asyncio.create_task(self._no_verdict(), name="hearing verdict")
+        await self._enqueue(_Waiting(utterance, doubted))
+
+    def _gather(self, utterance: Utterance | None) -> None:
+        if utterance is not None:
+            self._heard = utterance if self._heard is None else self._heard.joined(utterance, GATHERED)
+
+    # --- words --------------------------------------------------------------------------------------------
+
+    async def _enqueue(self, waiting: _Waiting) -> None:
+        self._counts["utterances"] += 1
+        if len(self._waiting) >= UTTERANCES:
+            self._counts["lost"] += 1
+            await self._unknown(waiting, "asr_overloaded", "too much speech waits for its words")
+            return
+        self._waiting.append(waiting)
+        self._news.set()
+
+    async def _guard(self) -> None:
+        try:
+            await self._find_words()
+        except Exception as fault:
+            _log.exception("a session's ears failed")
+            told = ServerFault(f"internal fault: {type(fault).__name__}")
+            await self._stream.put(Failed(self._fence, told.code, told.message, fatal=True))
+
+    async def _find_words(self) -> None:
+        while True:
+            while not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+            waiting = self._in_work = self._waiting.popleft()
+            try:
+                words = await self._ears.transcriber.transcribe(
+                    waiting.utterance.samples,
+                    self._name,
+                    language=self._language,
+                    final=True,
+                    deadline_s=self._ears.options.deadline_s,
+                )
+            except AsrError as error:
+                self._counts["failed"] += 1
+                await self._unknown(waiting, error.code, error.message)
+                continue
+            if waiting.dropped:
+                await self._nothing(waiting)
+            elif words:
+                await self._said(waiting, words)
+            else:
+                self._counts["empty"] += 1
+                await self._nothing(waiting)
+
+    async def _said(self, waiting: _Waiting, words: str) -> None:
+        utterance, fence = waiting.utterance, self._fence
+        start, end = round(utterance.start_ms), round(utterance.end_ms)
+        told_of_later = self._listener.speaking and self._reported
+        if waiting.doubted and not told_of_later:
+            await self._stream.put(SpeechStarted(fence, start))
+            await self._stream.put(SpeechStopped(fence, end))
+        await self._stream.put(UserTranscript(fence, words, True, start, end))
+        if waiting.doubted:
+            self._let_go()
+
+    async def _nothing(self, waiting: _Waiting) -> None:
+        if waiting.doubted and not self._flowing.is_set():
+            self._counts["resumed"] += 1
+            self._let_go()
+        await self._pay()
+
+    async def _unknown(self, waiting: _Waiting, code: str, message: str) -> None:
+        """Its words can't be had: the client is told, and what it held goes on."""
+        await self._stream.put(Failed(self._fence, code, message))
+        await self._nothing(waiting)
+
+    async def _pay(self) -> None:
+        """Ask for the answer that waited for its words."""
+        if self._owed is not None:
+            fence, self._owed = self._owed, None
+            await self._backend.commit(fence, True)
+
+    async def _words_so_far(self, utterance: Utterance) -> None:
+        with suppress(AsrError):  # the whole will be told at its end
+            words = await self._ears.transcriber.transcribe(
+                utterance.samples,
+                self._name,
+                language=self._language,
+                final=False,
+                deadline_s=self._ears.options.deadline_s,
+            )
+            if fresh := self._stable.guessed(words):
+                await self._stream.put(UserTranscript(self._fence, fresh, False))
+
+    def _drop_partial(self) -> None:
+        if self._partial is not None:
+            self._partial.cancel()
+            self._partial = None
+
+    # --- the answer ---------------------------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        closed = Closed("internal_error")
+        try:
+            async for output in self._backend.outputs():
+                if isinstance(output, Closed):
+                    closed = output
+                    return
+                if isinstance(output, TextDelta | AudioDelta | TurnEnd):
+                    await self._flowing.wait()
+                self._follow(output)
+                await self._stream.put(output)
+            self._fault = ServerFault("the backend's outputs ended while the session was open")
+        except Exception as fault:
+            self._fault = fault
+        finally:
+            await self._stream.end(closed)
+
+    def _follow(self, output: BackendOutput) -> None:
+        """Know whether something is being answered, or still being played."""
+        match output:
+            case TurnEnd():
+                self._answering = False
+            case TextDelta() | Decision(action=Action.RESPONSE):
+                self._answering = True
+            case AudioDelta(pcm=pcm, rate=rate):
+                self._answering = True
+                begins = max(self._plays_until, self._clock.now())
+                self._plays_until = begins + len(pcm) / 2 / rate
+
+    @property
+    def _is_answering(self) -> bool:
+        return self._answering or self._clock.now() < self._plays_until
+
+    def _hold(self) -> None:
+        self._counts["held"] += 1
+        self._flowing.clear()
+
+    def _let_go(self) -> None:
+        self._flowing.set()
+        if self._verdict is not None:
+            self._verdict.cancel()
+            self._verdict = None
+
+    async def _no_verdict(self) -> None:
+        """An answer is not held for long: words that come later stop it then."""
+        await self._clock.sleep(self._ears.options.verdict_s)
+        self._counts["resumed"] += 1
+        self._flowing.set()
+
+    # --- settings and ends ---------------------------------------------------------------------------------
+
+    @property
+    def _detection(self) -> TurnDetection | None:
+        return self._config.turn_detection
+
+    @property
+    def _by_commit(self) -> bool:
+        """The client says when a turn ends, and nothing else does."""
+        auto = self._config.auto_response
+        return self._detection is None and not (
+            self._backend.capabilities().auto_response if auto is None else auto
+        )
+
+    @property
+    def _language(self) -> str | None:
+        return self._ears.options.language or self._config.language
+
+    def _configure(self, config: SessionConfig) -> None:
+        self._config = config
+        if (detection := config.turn_detection) is not None:
+            self._listener.retune(
+                EndpointRules(
+                    detection.threshold,
+                    detection.prefix_padding_ms,
+                    detection.silence_duration_ms,
+                    detection.min_speech_duration_ms,
+                )
+            )
+        else:
+            self._listener.retune(EndpointRules())
+
+    async def _stop(self) -> None:
+        tasks = {task for task in (self._words_task, self._partial) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_DROP_S)
+        self._let_go()
