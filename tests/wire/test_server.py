@@ -57,6 +57,7 @@ GA_EVENTS: list[s.ServerEvent] = [
     s.TranscriptionCompleted(
         event_id="e", item_id="i", transcript="t", usage={"type": "duration", "seconds": 1.0}
     ),
+    s.TranscriptionDelta(event_id="e", item_id="i", delta="t"),
     s.OutputItemAdded(event_id="e", response_id="resp-1", item=ASSISTANT),
     s.OutputItemDone(event_id="e", response_id="resp-1", item=ASSISTANT),
     s.ContentPartAdded(event_id="e", **OF, part=i.TextPart()),
