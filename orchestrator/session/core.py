@@ -35,6 +35,7 @@ from orchestrator.session.limits import SessionLimits
 from orchestrator.session.operations import Outcome
 from orchestrator.session.outputs import Outputs
 from orchestrator.session.playback import PlaybackBook, PlaybackPolicy
+from orchestrator.session.said import Said
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import State
 from orchestrator.session.tools import Tools
@@ -82,8 +83,9 @@ class SessionCore:
         self._inputs = Inputs(shared, self._answers, turns, accounts, self._endings.barge_in)
         self._talk = Conversation(shared, self._answers, history, self._book, turns)
         tools = self._tools = Tools(shared, history)
+        said = Said(shared, turns, history)
         self._outputs = Outputs(
-            shared, self._answers, self._inputs, turns, accounts, tools, self._endings.close
+            shared, self._answers, self._inputs, turns, accounts, tools, said, self._endings.close
         )
         self.history = history
         self._lease = lease

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from orchestrator.session.commands import AppendInput
+from orchestrator.session.events import TranscriptionCompleted
 from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.limits import SessionLimits
 from orchestrator.session.operations import OperationLedger
@@ -191,6 +192,12 @@ class OpenItem:
         if self.text:
             parts.append(ContentPart("input_text", self.text))
         return Item(self.item_id, "user", content=tuple(parts))
+
+    def transcription(self) -> TranscriptionCompleted | None:
+        """Told when its words are known, if it has any that were said."""
+        if not self.transcript:
+            return None
+        return TranscriptionCompleted(self.item_id, self.transcript, round(self.speech_ms))
 
     def payload(self, *, create: bool) -> Payload:
         return Payload(self.units, create, self.turn)

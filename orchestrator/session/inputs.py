@@ -190,28 +190,9 @@ class Inputs:
         self._shared.emit(UserSpeechStopped(item.item_id, audio_end_ms))
         item.speech_told = False
         if self._shared.capabilities.transcribes:
-            return  # its words make it a turn: see ``said``
+            return  # its words make it a turn, see ``Said``
         if not self._shared.auto and detection is not None:
             try:
                 self._turns.commit(CommitInput(detection.create_response), internal=True)
             except VigilError as refused:
                 self._shared.error(refused)  # as for a commit of the client's own; the session goes on
-
-    def said(self, text: str, speech_ms: float) -> None:
-        """Words of the user, found in speech: of the open item, or of one that the client committed before
-        they were known. They are asked, and in turn mode answered if so configured."""
-        shared, turns = self._shared, self._turns
-        detection = shared.config.turn_detection
-        item = turns.last_item if detection is None and not shared.auto else turns.open_item()
-        if item is None:
-            return
-        item.transcript, item.speech_ms, item.speech = text, speech_ms, True
-        if item is not turns.item:
-            turns.transcribed(item)
-        elif shared.auto or detection is None:
-            turns.speak(item)
-        else:
-            try:
-                turns.commit(CommitInput(detection.create_response), internal=True)
-            except VigilError as refused:
-                shared.error(refused)

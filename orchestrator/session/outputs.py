@@ -13,6 +13,7 @@ from orchestrator.session.effects import Answered
 from orchestrator.session.input_ledger import InputAccounts
 from orchestrator.session.inputs import Inputs
 from orchestrator.session.operations import Outcome
+from orchestrator.session.said import Said
 from orchestrator.session.shared import Shared
 from orchestrator.session.tools import Tools
 from orchestrator.session.turns import Turns
@@ -32,6 +33,7 @@ class Outputs:
         turns: Turns,
         accounts: InputAccounts,
         tools: Tools,
+        said: Said,
         close: Callable[[Close], None],
     ) -> None:
         self._shared = shared
@@ -40,6 +42,7 @@ class Outputs:
         self._turns = turns
         self._accounts = accounts
         self._tools = tools
+        self._said = said
         self._close = close
         self._early: list[be.BackendOutput] = []  # said to a turn whose commit is still under way
 
@@ -70,7 +73,7 @@ class Outputs:
             case be.SpeechStopped(audio_end_ms=end_ms):
                 self._inputs.speech_stopped(end_ms)
             case be.UserTranscript():
-                self._transcript(output)
+                self._said.take(output)
             case be.TickDone():
                 self._tick_done(output)
             case be.Failed():
@@ -97,17 +100,6 @@ class Outputs:
         early, self._early = self._early, []
         for output in early:
             self.take(output)
-
-    def _transcript(self, heard: be.UserTranscript) -> None:
-        item = self._turns.item or self._turns.last_item
-        if not heard.final:
-            if item is not None:
-                self._shared.emit(ev.TranscriptionDelta(item.item_id, heard.text))
-        elif self._shared.capabilities.transcribes:
-            self._inputs.said(heard.text, (heard.end_ms or 0) - (heard.start_ms or 0))
-        elif item is not None:
-            event = ev.TranscriptionCompleted(item.item_id, heard.text, round(item.audio_ms))
-            self._shared.emit(event)
 
     def _tick_done(self, done: be.TickDone) -> None:
         # A tick is a matter of record, and its operations wait, even when its epoch was cancelled.

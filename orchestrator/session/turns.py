@@ -29,7 +29,6 @@ from orchestrator.session.events import (
     ItemAdded,
     ItemCreated,
     ItemDone,
-    TranscriptionCompleted,
     UserSpeechStopped,
 )
 from orchestrator.session.fence import Fence
@@ -184,7 +183,7 @@ class Turns:
         shared = self._shared
         self.flush(item)
         self._announce(item, {"is_speech": item.speech})
-        self._ask(item)
+        self.ask(item)
         if command.create_response and self._answers.active is None:
             shared.move(Trigger.CREATE)
             self._create(Fence(shared.fence.epoch, shared.fence.turn + 1), waited)
@@ -230,7 +229,7 @@ class Turns:
 
     def _end_turn(self, item: OpenItem, waited: CommitInput | None) -> None:
         """A turn that is not answered now: the backend learns of its words and, if it records, of its end."""
-        self._ask(item)
+        self.ask(item)
         if self._shared.capabilities.holds_turn_input:
             self._complete(waited)
         else:
@@ -249,45 +248,18 @@ class Turns:
         shared.emit(ItemAdded(previous, user))
         shared.emit(ItemCreated(previous, user))
         shared.emit(InputCommitted(previous, item.item_id, details))
-        self._tell_transcript(item)
+        if (transcription := item.transcription()) is not None:
+            shared.emit(transcription)
         shared.emit(ItemDone(previous, user))
         if not details.get("no_response"):
             self._unanswered += 1
 
-    def _ask(self, item: OpenItem) -> None:
+    def ask(self, item: OpenItem) -> None:
         """Words of the item become the standing query."""
         words = "\n".join(each for each in (item.text, item.transcript) if each.strip())
         if words:
             fact = QueryAsked(words, item.item_id)
             self._shared.do(BackendTell(fact, self._shared.fence))
-
-    # --- what was said ------------------------------------------------------------------------------------
-
-    def speak(self, item: OpenItem) -> None:
-        """Auto mode: the words of the open item are a message of their own; nothing is committed."""
-        shared = self._shared
-        self.flush(item)
-        self.item, self.last_item = None, item
-        shared.move(Trigger.INPUT)
-        user = item.snapshot()
-        previous = self._history.add(user)
-        shared.emit(ItemAdded(previous, user))
-        shared.emit(ItemCreated(previous, user))
-        self._tell_transcript(item)
-        shared.emit(ItemDone(previous, user))
-        self._unanswered += 1
-        self._ask(item)
-
-    def transcribed(self, item: OpenItem) -> None:
-        """The words of an item that was committed before they were known."""
-        self._history.update(item.snapshot())
-        self._tell_transcript(item)
-        self._ask(item)
-
-    def _tell_transcript(self, item: OpenItem) -> None:
-        if item.transcript:
-            told = TranscriptionCompleted(item.item_id, item.transcript, round(item.speech_ms))
-            self._shared.emit(told)
 
     # --- responses that are asked for ----------------------------------------------------------------------
 
@@ -393,13 +365,13 @@ class Turns:
         item = submission.item
         if item is not None and self._shared.capabilities.seals_first:
             submission.sealing = True
-            self._ask(item)
+            self.ask(item)
             self._shared.do(BackendCommit(submission.fence, True))
             return
         self.submission = None
         if item is not None:
             self._announce(item, submission.details)
-            self._ask(item)
+            self.ask(item)
         self._create(submission.fence, submission.command)
 
     def holds_back(self, fence: Fence) -> bool:
