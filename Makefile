@@ -12,7 +12,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup system peers demo test lint format clean
-.PHONY: bench-replay bench-handover bench-memory bench-store bench-soak bench-fuzz
+.PHONY: bench-replay bench-handover bench-memory bench-store bench-soak bench-fuzz bench-ears
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1|/' | column -t -s '|'
@@ -67,6 +67,9 @@ bench-store: setup ## how long a fact takes to become durable
 
 bench-soak: setup ## 200 sessions for ten minutes: nothing grows or leaks; what a tick costs
 	$(BIN)/python -m evals.bench.soak
+
+bench-ears: setup system ## end of speech to its words, word errors and processor time, on recorded speech
+	$(BIN)/python -m evals.bench.ears_bench
 
 bench-fuzz: setup ## 20,000 malformed and reordered events over real sockets
 	$(BIN)/python -m evals.bench.fuzz

@@ -168,7 +168,12 @@ class WhisperTranscriber:
             return self._process
         self._counts["worker_starts"] += 1
         process = self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=_LINE_BYTES
+            *self._command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            limit=_LINE_BYTES,
+            start_new_session=True,  # a signal from the terminal is for the service, which ends it in order
         )
         reading = asyncio.create_task(_reply(process))
         late = asyncio.create_task(self._clock.sleep(self._load_s))

@@ -14,14 +14,18 @@ from orchestrator.exits import Exit, SetupError
 from orchestrator.settings import Settings
 
 
-async def open_ears(settings: Settings) -> Ears | None:
-    """One pair for all sessions; ``None``: sessions take no sound.
+async def open_ears(settings: Settings, *, hears: bool) -> Ears | None:
+    """One pair for all sessions; ``None``: they get none.
 
+    :param hears: the model does so by itself
     :raises SetupError: they can't be had
     """
     named = settings.ears
     if named.model is None:
         return None
+    if hears:
+        told = "ears.model: a full-duplex model hears by itself; leave it out"
+        raise SetupError(told, "ears_refused", Exit.USAGE)
     try:
         detector = Silero().detector
         transcriber = await _transcriber(settings)

@@ -96,7 +96,7 @@ class _Server(Server):
 
 
 async def _run(settings: Settings, engine: Engine | NativeEngines, listener: socket.socket) -> Exit:
-    ears = await open_ears(settings) if isinstance(engine, Engine) else None
+    ears = await open_ears(settings, hears=not isinstance(engine, Engine))
     core = await open_core(settings, engine, durable=True, ears=ears)
     assert core.records is not None
     config = server_config(make_app(core), drain_s=settings.timeouts.drain_s)

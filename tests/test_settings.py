@@ -278,6 +278,17 @@ def test_a_webhook_and_a_summarizer(monkeypatch: pytest.MonkeyPatch) -> None:
         load_settings({"summarizer": {"url": "http://writer"}})
 
 
+def test_ears(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings({}).ears.model is None
+    monkeypatch.setenv("VIGIL_EARS__LANGUAGE", "de")
+    settings = load_settings({"ears": {"model": "whisper", "url": "http://asr:1", "partial_s": 0.0}})
+    assert (settings.ears.language, settings.ears.partial_s) == ("de", 0.0)
+    with pytest.raises(SettingsError, match=r"0\.5 at least"):
+        load_settings({"ears": {"model": "m", "partial_s": 0.1}})
+    with pytest.raises(SettingsError, match="name of its model"):
+        load_settings({"ears": {"url": "http://asr:1"}})
+
+
 def test_a_folder_of_sources_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"sources\.folder.*--sources-folder"):
         load_settings({"sources": {"folder": tmp_path / "none"}})
