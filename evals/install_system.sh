@@ -6,6 +6,8 @@ declare -A packages=(
     [/usr/lib/postgresql/*/bin/postgres]=postgresql
     [/usr/bin/docker-compose]=docker-compose
     [/usr/share/pocketsphinx/test/data/librivox/transcription]=pocketsphinx-testdata
+    [/usr/bin/flite]=flite
+    [/usr/bin/espeak-ng]=espeak-ng
 )
 missing=()
 for file in "${!packages[@]}"; do
