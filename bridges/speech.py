@@ -45,3 +45,6 @@ class Speaker(Protocol):
 
         :raises SpeechError: it can't go on
         """
+
+    async def aclose(self) -> None:
+        """When every session has ended."""

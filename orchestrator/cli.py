@@ -18,10 +18,16 @@ class Commands(TyperGroup):
     """Commands of other rooms are imported when they are named, so that the service never imports them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return ["serve", "talk", "key", "engine", "replay", "session", "doctor", "version"]
+        return ["serve", "talk", "key", "engine", "replay", "session", "voice", "doctor", "version"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        lazy = {"engine": _engine, "replay": _replay, "session": _session, "doctor": _doctor}.get(cmd_name)
+        lazy = {
+            "engine": _engine,
+            "replay": _replay,
+            "session": _session,
+            "voice": _voice,
+            "doctor": _doctor,
+        }.get(cmd_name)
         return lazy() if lazy is not None else super().get_command(ctx, cmd_name)
 
 
@@ -209,6 +215,12 @@ def _session() -> Any:
     from orchestrator.session_cli import app as sessions
 
     return typer.main.get_group(sessions)
+
+
+def _voice() -> Any:
+    from orchestrator.voice_cli import app as voice
+
+    return typer.main.get_group(voice)
 
 
 def _doctor() -> Any:

@@ -41,6 +41,7 @@ from orchestrator.summarizer_setup import summarizer_of
 from orchestrator.text_access import TextAccess
 from orchestrator.tokenizer import learned_scale
 from orchestrator.track import Built, Gauges, Offer
+from orchestrator.voice_setup import speaker_of, spoken_options
 
 
 class ReplayTrack:
@@ -130,7 +131,7 @@ class ReplayTrack:
         )
         spoken: SessionBackend = backend
         if self._speaker is not None:
-            spoken = SpokenBackend(backend, self._speaker, self._clock)
+            spoken = SpokenBackend(backend, self._speaker, self._clock, spoken_options(settings.voice))
         if self._ears is None:
             return Built(spoken, lambda: backend.memory, lambda: backend.health, backend.statistics)
         hearing = HearingBackend(spoken, self._ears, self._clock, kept.session_id)
@@ -184,6 +185,8 @@ class ReplayTrack:
             await self._summarizer.aclose()
         if self._ears is not None:
             await self._ears.transcriber.aclose()
+        if self._speaker is not None:
+            await self._speaker.aclose()
         self._gate.close()
 
     def _jitter(self) -> float:
@@ -206,6 +209,7 @@ async def replay_track(
     scale = await asyncio.to_thread(
         learned_scale, settings.tokenizer, engine.facts, engine.pack, settings.persona, settings.language
     )
+    speaker = speaker or speaker_of(settings.voice, clock)
     return ReplayTrack(settings, engine, clock, ids, salt_of, text_scale=scale, speaker=speaker, ears=ears)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -169,6 +170,44 @@ class Delegation(Group):
     in_flight: int = Field(4, ge=1, description="questions of one session in work at a time")
     deadline_s: float = Field(60.0, gt=0, description="time for one question, all solvers together, in s")
     frames: int = Field(8, ge=0, le=64, description="newest frames that go along with a question; 0: none")
+
+
+class VoiceGroup(Group):
+    """Who speaks the answers of a model that only writes."""
+
+    bridge: Literal["none", "system", "openai", "piper"] = Field(
+        "none",
+        description="system: flite or espeak-ng, as installed; openai: a server with /v1/audio/speech;"
+        " piper: Piper in an environment of its own; none: answers are text",
+    )
+    policy: Literal["queue", "interrupt", "latest"] = Field(
+        "queue",
+        description="when an answer begins while another one is spoken: each in its turn; the newest cuts"
+        " the others off; the newest goes before others that wait. Text is never withheld",
+    )
+    name: str | None = Field(None, description="voice of sessions that name none, as the bridge knows it")
+    lead_s: float = Field(
+        2.0, gt=0, le=10, description="sound is sent at most that long before it is played, in s"
+    )
+    program: Literal["flite", "espeak-ng"] | None = Field(
+        None, description="system: this one alone; default: flite for English, espeak-ng for the rest"
+    )
+    processes: int = Field(4, ge=1, description="system, openai: texts of all sessions in work at a time")
+    url: str | None = Field(None, pattern=r"^https?://", description="openai: root of the speech server")
+    model: str | None = Field(None, description="openai: its served model name")
+    api_key: SecretStr | None = Field(None, description="openai: key sent to it, if it wants one")
+    format: Literal["pcm", "wav"] = Field("pcm", description="openai: what is asked of it")
+    rate_hz: int = Field(24000, ge=8000, le=48000, description="openai: rate of its pcm, in Hz")
+    piper_python: Path | None = Field(None, description="piper: interpreter of Piper's environment")
+    piper_model: Path | None = Field(None, description="piper: the voice, an .onnx file")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.bridge == "openai" and not (self.url and self.model):
+            raise ValueError("the bridge openai needs voice.url and voice.model")
+        if self.bridge == "piper" and not (self.piper_python and self.piper_model):
+            raise ValueError("the bridge piper needs voice.piper_python and voice.piper_model")
+        return self
 
 
 class Summarizer(Group):

@@ -49,6 +49,7 @@ from orchestrator.setting_groups import (
     StoreGroup,
     Summarizer,
     Timeouts,
+    VoiceGroup,
     Webhook,
     json_list,
 )
@@ -113,6 +114,7 @@ class Settings(BaseSettings):
     )
     summarizer: Summarizer = Summarizer()  # type: ignore[call-arg]
     ears: EarsGroup = EarsGroup()  # type: ignore[call-arg]
+    voice: VoiceGroup = VoiceGroup()  # type: ignore[call-arg]
     webhook: Webhook = Webhook()  # type: ignore[call-arg]
     auth: Auth = Auth()  # type: ignore[call-arg]
 

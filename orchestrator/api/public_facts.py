@@ -61,7 +61,8 @@ KINDS = frozenset(_FIELDS)
 
 _CONFIG = (
     "model", "persona", "language", "instructions", "max_pixels", "auto_response", "seed", "modalities",
-    "voice", "temperature", "max_output_tokens", "speed", "overlap_policy", "playback_policy", "include",
+    "voice", "temperature", "max_output_tokens", "speed", "overlap_policy", "speech_policy",
+    "playback_policy", "include",
 )  # fmt: skip
 
 

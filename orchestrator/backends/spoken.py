@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from bridges.speech import Speaker
+from orchestrator.backends.speech_turns import SpeechTurns
 from orchestrator.backends.stream import OutputStream
 from orchestrator.backends.voice import Voice, VoiceTools
 from orchestrator.session.backend import (
@@ -25,6 +26,7 @@ from orchestrator.session.backend import (
     ResponseOptions,
     SessionBackend,
     SessionConfig,
+    SpeechPolicy,
     TextDelta,
     TurnEnd,
 )
@@ -33,7 +35,7 @@ from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import ServerFault
 
 OUTPUTS = 64
-"""Outputs that wait for the session to read them."""
+"""Outputs that wait for the session to read them, and as many that wait for what is being spoken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,15 @@ class SpokenOptions:
     """:param lead_s: sound may be made that long before it is played
     :param stuck_s: a speaker that has words and gives no sound for that long is given up
     :param waiting_chars: words that may wait for the speaker; then who writes them waits
+    :param policy: of sessions that say nothing of it
+    :param interrupt_lead_s: the lead where the next answer is to cut in: what was sent can't be taken back
     """
 
     lead_s: float = 2.0
     stuck_s: float = 10.0
     waiting_chars: int = 8192
+    policy: SpeechPolicy = SpeechPolicy.QUEUE
+    interrupt_lead_s: float = 0.5
 
 
 def spoken_capabilities(capabilities: Capabilities) -> Capabilities:
@@ -64,11 +70,15 @@ class SpokenBackend:
         options: SpokenOptions = SpokenOptions(),
     ) -> None:
         self._backend = backend
+        self._options = options
         self._tools = VoiceTools(speaker, clock, options.lead_s, options.stuck_s, options.waiting_chars)
         self._config = SessionConfig(model="")
         self._asked: tuple[Fence, tuple[str, ...]] | None = None
         self._voice: Voice | None = None
         self._epoch = 0
+        self._turns = SpeechTurns()
+        self._line: asyncio.Queue[tuple[int, BackendOutput] | None] = asyncio.Queue(OUTPUTS)
+        self._closing = False
         self._stream = OutputStream(OUTPUTS)
         self._fault: Exception | None = None
 
@@ -97,7 +107,9 @@ class SpokenBackend:
 
     async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
         """Silent first: whatever the other backend takes to stop, nothing more is said."""
-        self._epoch = max(self._epoch, next_fence.epoch)
+        if next_fence.epoch > self._epoch:
+            self._epoch = next_fence.epoch
+            self._turns.cancelled()
         await self._hush()
         await self._backend.cancel(cancelled, next_fence)
 
@@ -108,6 +120,7 @@ class SpokenBackend:
         await self._backend.playback(response_id, fence, played_ms, committed_ms)
 
     async def close(self, reason: str) -> None:
+        self._closing = True
         await self._hush()
         await self._backend.close(reason)
 
@@ -125,22 +138,49 @@ class SpokenBackend:
 
     # --- between the two ------------------------------------------------------------------------------------
 
-    async def _pump(self) -> None:
-        closed = Closed("internal_error")
+    async def _read(self) -> None:
+        """Read ahead of what is being spoken, so that the next answer is known when it begins."""
         try:
             async for output in self._backend.outputs():
+                stale = isinstance(output, TextDelta | TurnEnd) and output.fence.epoch < self._epoch
+                if not stale and self._turns.came(output, self._policy) and self._voice is not None:
+                    self._began(self._voice)
+                await self._line.put((self._turns.newest, output))
                 if isinstance(output, Closed):
-                    closed = output
                     return
-                await self._take(output)
             self._fault = ServerFault("the backend's outputs ended while the session was open")
         except Exception as fault:
             self._fault = fault
+        await self._line.put(None)
+
+    def _began(self, voice: Voice) -> None:
+        """An answer begins while another one is being spoken."""
+        if self._policy is SpeechPolicy.INTERRUPT:
+            voice.shorten()
+
+    @property
+    def _policy(self) -> SpeechPolicy:
+        return self._config.speech_policy or self._options.policy
+
+    async def _pump(self) -> None:
+        closed = Closed("internal_error")
+        reading = asyncio.create_task(self._read(), name="spoken line")
+        try:
+            while (entry := await self._line.get()) is not None:
+                number, output = entry
+                if isinstance(output, Closed):
+                    closed = output
+                    return
+                await self._take(output, number)
+        except Exception as fault:
+            self._fault = fault
         finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
             await self._hush()
             await self._stream.end(closed)
 
-    async def _take(self, output: BackendOutput) -> None:
+    async def _take(self, output: BackendOutput, number: int) -> None:
         voice = self._voice
         match output:
             case Decision(action=Action.SILENCE) if voice is not None:
@@ -150,27 +190,36 @@ class SpokenBackend:
             case TextDelta(fence=fence) if fence.epoch < self._epoch:
                 return
             case TextDelta(fence=fence, text=text) if voice is not None or self._is_spoken(fence):
-                await self._say(fence, text)
+                await self._say(fence, text, number)
                 return
             case TurnEnd() if voice is not None and voice.fence == output.fence:
                 voice.end(output)
                 return
         await self._stream.put(output)
 
-    async def _say(self, fence: Fence, text: str) -> None:
+    async def _say(self, fence: Fence, text: str, number: int) -> None:
         voice = self._voice
         if voice is not None and voice.ended:
             await voice.over.wait()
             voice = self._voice
+        if voice is None and not self._turns.spoken(number):
+            await self._stream.put(TextDelta(fence, text))
+            return
         if voice is None:
-            voice = self._voice = Voice(fence, self._config, self._tools, self._stream.put, self._finished)
+            voice = self._voice = self._begin(fence)
         await voice.say(text)
+
+    def _begin(self, fence: Fence) -> Voice:
+        tools, options = self._tools, self._options
+        if self._policy is SpeechPolicy.INTERRUPT:
+            tools = replace(tools, lead_s=min(options.lead_s, options.interrupt_lead_s))
+        return Voice(fence, self._config, tools, self._stream.put, self._finished)
 
     def _is_spoken(self, fence: Fence) -> bool:
         asked, modalities = self._asked, self._config.modalities
         if asked is not None and asked[0] == fence:
             modalities = asked[1]
-        return "audio" in modalities
+        return "audio" in modalities and not self._closing
 
     def _finished(self, voice: Voice) -> None:
         if self._voice is voice:

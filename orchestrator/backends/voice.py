@@ -67,6 +67,7 @@ class Voice:
         self._samples = 0
         self._began_at: float | None = None
         self._busy_since: float | None = None
+        self._speaking: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name="voice")
 
     @property
@@ -89,6 +90,12 @@ class Voice:
         self._end = end
         self._changed.set()
 
+    def shorten(self) -> None:
+        """Speak no further; the rest of the text and the end go out at once."""
+        self._hush()
+        if self._speaking is not None:
+            self._speaking.cancel()
+
     async def drop(self) -> None:
         """Say no more. What was put out already is not taken back here."""
         self._task.cancel()
@@ -99,13 +106,20 @@ class Voice:
 
     async def _run(self) -> None:
         try:
-            await self._speak()
+            if not self._mute:
+                self._speaking = asyncio.create_task(self._speak(), name="voice")
+                await asyncio.wait({self._speaking})
+                if not self._speaking.cancelled():
+                    self._speaking.result()
             while self._end is None:
                 self._changed.clear()
                 await self._changed.wait()
             await self._tell(len(self._text))
             await self._put(self._end)
         finally:
+            if self._speaking is not None and not self._speaking.done():
+                self._speaking.cancel()
+                await asyncio.wait({self._speaking}, timeout=_DROP_S)
             self._over()
 
     async def _speak(self) -> None:
@@ -122,12 +136,15 @@ class Voice:
             await self._fail(SpeechError("speech_failed", type(fault).__name__))
 
     async def _fail(self, error: SpeechError) -> None:
+        self._hush()
+        told = f"the speech bridge failed ({error.code}); the rest of this answer is text alone"
+        await self._put(Notice("quality_reduced", told))
+
+    def _hush(self) -> None:
         self._mute = True
         self._words.clear()
         self._size = 0
         self._changed.set()
-        told = f"the speech bridge failed ({error.code}); the rest of this answer is text alone"
-        await self._put(Notice("quality_reduced", told))
 
     async def _out(self, chunk: SpokenChunk) -> None:
         await self._tell(min(chunk.chars, len(self._text)))
@@ -143,8 +160,8 @@ class Voice:
     async def _tell(self, chars: int) -> None:
         """Put out the text up to there, if that was not done."""
         if chars > self._told:
-            words, self._told = self._text[self._told : chars], chars
-            await self._put(TextDelta(self.fence, words))
+            await self._put(TextDelta(self.fence, self._text[self._told : chars]))
+            self._told = chars  # afterwards: whoever is cut off while waiting has put nothing
 
     async def _in_time(self) -> None:
         """Wait until the sound made so far is no more than the lead ahead of its playing."""

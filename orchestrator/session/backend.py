@@ -24,6 +24,16 @@ class Action(StrEnum):
     DELEGATE = "delegate"
 
 
+class SpeechPolicy(StrEnum):
+    """What becomes of answers that are still being spoken, or wait for it, when the next one begins: each is
+    spoken in its turn; the newest cuts the others off; the newest goes before others that wait. Their text is
+    never withheld."""
+
+    QUEUE = "queue"
+    INTERRUPT = "interrupt"
+    LATEST = "latest"
+
+
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
     """Server-side voice activity detection. Times in ms; ``threshold`` is a probability."""
@@ -54,6 +64,7 @@ class SessionConfig:
     :param output_format: its rate counts for G.711 only; PCM leaves at the model's own rate
     :param turn_detection: the server's own detector, or ``None``
     :param overlap_policy: ``listen_only`` or ``barge_in_on_speech``
+    :param speech_policy: ``None``: the service's
     :param playback_policy: ``ack_only`` or ``wall_clock``
     :param include: what the client asks to be sent beside the contract's events (``vigil.tick``)
     :param extra_body: keys for the model behind the backend, passed on as they are
@@ -79,6 +90,7 @@ class SessionConfig:
     overlap_short_ack_ms: float = 700.0
     overlap_barge_in_ms: float = 1200.0
     overlap_silence_rms: float = 0.003
+    speech_policy: SpeechPolicy | None = None
     playback_policy: str = "ack_only"
     idle_timeout_s: float = 300.0
     include: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from orchestrator.session.backend import Capabilities, SessionConfig, TurnDetection
+from orchestrator.session.backend import Capabilities, SessionConfig, SpeechPolicy, TurnDetection
 from orchestrator.session.overlap import OverlapPolicy
 from orchestrator.wire.audio import AudioFormat, check_rate, parse_format
 from orchestrator.wire.client import MAX_NUMBER
@@ -51,7 +51,16 @@ _READ = frozenset(
         *("response_format", "sample_rate_hz", "sample_rate", "turn_detection", "overlap_policy"),
         *("overlap_short_ack_ms", "overlap_barge_in_ms", "overlap_silence_rms", "playback_commit_policy"),
         *("temperature", "max_response_output_tokens", "max_output_tokens", "max_tokens", "speed"),
-        *("idle_timeout_s", "include", "extra_body", "state", "epoch", "capabilities", "playback"),
+        *(
+            "speech_policy",
+            "idle_timeout_s",
+            "include",
+            "extra_body",
+            "state",
+            "epoch",
+            "capabilities",
+            "playback",
+        ),
     }
 )
 _VOICES = frozenset({"ref_audio", "tts_ref_audio"})
@@ -131,9 +140,23 @@ def _applied(body: Body, base: SessionConfig, capabilities: Capabilities) -> Ses
         overlap_short_ack_ms=_amount(body, extra, "overlap_short_ack_ms", base.overlap_short_ack_ms),
         overlap_barge_in_ms=_amount(body, extra, "overlap_barge_in_ms", base.overlap_barge_in_ms),
         overlap_silence_rms=_amount(body, extra, "overlap_silence_rms", base.overlap_silence_rms),
+        speech_policy=_speech_policy(body, extra, base.speech_policy),
         idle_timeout_s=_amount(body, {}, "idle_timeout_s", base.idle_timeout_s),
         include=_include(body, base.include),
     )
+
+
+def _speech_policy(body: Body, extra: Body, base: SpeechPolicy | None) -> SpeechPolicy | None:
+    value = extra.get("speech_policy", body.get("speech_policy"))
+    if value is None:
+        return base
+    if not isinstance(value, str) or value not in tuple(SpeechPolicy):
+        raise InvalidRequest(
+            f"speech_policy is one of {', '.join(SpeechPolicy)}",
+            code="invalid_speech_policy",
+            param="speech_policy",
+        )
+    return SpeechPolicy(value)
 
 
 # --- media -----------------------------------------------------------------------------------------------

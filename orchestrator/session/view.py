@@ -84,6 +84,7 @@ def session_object(
         "overlap_short_ack_ms": config.overlap_short_ack_ms,
         "overlap_barge_in_ms": config.overlap_barge_in_ms,
         "overlap_silence_rms": config.overlap_silence_rms,
+        "speech_policy": config.speech_policy,
         "playback_commit_policy": book.policy.value,
         "playback": cursors_of(last.cursors() if last is not None else Cursors()),
         "capabilities": capabilities_payload(shared.capabilities),

@@ -37,6 +37,9 @@ class ScriptedSpeaker:
     def free(self) -> None:
         self._free.set()
 
+    async def aclose(self) -> None:
+        """It holds nothing."""
+
     async def speak(
         self, words: AsyncIterator[str], voice: str | None, language: str | None
     ) -> AsyncGenerator[SpokenChunk, None]:
