@@ -12,7 +12,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup system peers demo test lint format clean
-.PHONY: bench-replay bench-handover bench-memory bench-store bench-soak bench-fuzz bench-ears
+.PHONY: bench-replay bench-handover bench-memory bench-store bench-native bench-soak bench-fuzz bench-ears
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1|/' | column -t -s '|'
@@ -64,6 +64,9 @@ bench-memory: setup ## eight simulated hours: tokens, memory and re-prefill stay
 
 bench-store: setup ## how long a fact takes to become durable
 	$(BIN)/python -m evals.bench.store_bench
+
+bench-native: setup ## what a full-duplex engine's audio waits for on its way through
+	$(BIN)/python -m evals.bench.native_bench
 
 bench-soak: setup ## 200 sessions for ten minutes: nothing grows or leaks; what a tick costs
 	$(BIN)/python -m evals.bench.soak
