@@ -81,7 +81,7 @@ class Transcriber(Protocol):
         """Words in 16 kHz samples; empty: none were said. Cancelling it gives its place up.
 
         :param stream: whose speech it is: no stream waits longer because another has much to say
-        :param final: otherwise the words so far, which may be refused while others wait
+        :param final: otherwise it gives way: it may be refused, or dropped, while others wait
         :param deadline_s: waiting included
         :raises AsrError: see there
         """

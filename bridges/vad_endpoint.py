@@ -57,13 +57,14 @@ class Endpointer:
         self._floor_ms: float | None = None
         self._first_ms: float | None = None
         self._run_ms = 0.0
-        self._silent_since: float | None = None
+        self.silent_since: float | None = None
+        """Where a silence began that may end the speech that is going on."""
 
     def reset(self, at_ms: float) -> Ended | None:
         """What follows is another stream. Speech that was going on ends here."""
         ended = Ended(at_ms) if self.speaking else None
         self.speaking = False
-        self._floor_ms, self._first_ms, self._silent_since = at_ms, None, None
+        self._floor_ms, self._first_ms, self.silent_since = at_ms, None, None
         self._run_ms = 0.0
         return ended
 
@@ -82,19 +83,19 @@ class Endpointer:
             return None
         began = Began(max(self._first_ms - self.rules.padding_ms, self._floor_ms))
         self.speaking, self.voiced_ms = True, self._run_ms
-        self._first_ms, self._run_ms, self._silent_since = None, 0.0, None
+        self._first_ms, self._run_ms, self.silent_since = None, 0.0, None
         return began
 
     def _go_on(self, probability: float, start_ms: float, end_ms: float) -> Ended | None:
         if probability >= self.rules.threshold:
             self.voiced_ms += end_ms - start_ms
-            self._silent_since = None
+            self.silent_since = None
             return None
         if probability >= self.rules.closing:
             return None
-        if self._silent_since is None:
-            self._silent_since = start_ms
-        if end_ms - self._silent_since + _EPS < self.rules.silence_ms:
+        if self.silent_since is None:
+            self.silent_since = start_ms
+        if end_ms - self.silent_since + _EPS < self.rules.silence_ms:
             return None
-        self.speaking, self._silent_since, self._floor_ms = False, None, end_ms
+        self.speaking, self.silent_since, self._floor_ms = False, None, end_ms
         return Ended(end_ms)

@@ -17,33 +17,31 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from bridges.asr import AsrError, Transcriber
 from bridges.vad import DetectorFactory, VadError
 from bridges.vad_endpoint import Began, EndpointRules
+from orchestrator.backends.holding import Holding
 from orchestrator.backends.listening import Listener, Utterance
 from orchestrator.backends.partials import StableWords
 from orchestrator.backends.stream import OutputStream
 from orchestrator.session.backend import (
-    Action,
-    AudioDelta,
+    TRANSCRIPT_SO_FAR,
     BackendOutput,
     Capabilities,
     Clock,
     Closed,
     ConversationFact,
-    Decision,
     Failed,
     QueryAsked,
     SessionBackend,
     SessionConfig,
     SpeechStarted,
     SpeechStopped,
-    TextDelta,
     TurnDetection,
-    TurnEnd,
     UserTranscript,
 )
 from orchestrator.session.fence import Fence
@@ -56,6 +54,8 @@ UTTERANCES = 8
 """Utterances that wait for their words; a further one is told as lost."""
 GATHERED = 120 * 16000
 """Samples of speech that wait for a client's commit; of more what came last."""
+GUESS_AFTER_MS = 200.0
+"""Silence within an utterance from which its words are looked for: mostly it was its end."""
 _SLICE = 8000
 """Samples between two looks at what else there is to do."""
 _DROP_S = 1.0
@@ -94,6 +94,7 @@ class _Waiting:
 
     utterance: Utterance
     doubted: bool = False
+    guess: asyncio.Task[str] | None = None
     dropped: bool = False
 
 
@@ -128,15 +129,13 @@ class HearingBackend:
         self._partial: asyncio.Task[None] | None = None
         self._partial_at = 0.0
         self._stable = StableWords()
+        self._guess: asyncio.Task[str] | None = None
+        self._guessed_ms = 0.0  # voiced sound of the utterance that the guess is at
         self._owed: Fence | None = None
         self._start_ms = 0.0
         self._reported = False  # of the utterance that is going on, or went on last
-        self._verdict: asyncio.Task[None] | None = None
-        self._flowing = asyncio.Event()
-        self._flowing.set()
-        self._answering = False
-        self._plays_until = float("-inf")
-        self._counts = {"utterances": 0, "empty": 0, "failed": 0, "lost": 0, "held": 0, "resumed": 0}
+        self._holding = Holding(clock, ears.options.verdict_s)
+        self._counts = {"utterances": 0, "empty": 0, "failed": 0, "lost": 0}
 
     def capabilities(self) -> Capabilities:
         return hearing_capabilities(self._backend.capabilities())
@@ -156,7 +155,7 @@ class HearingBackend:
             except VadError as broken:
                 self._deaf = True
                 _log.warning("a session's speech detector broke: %s", broken)
-                self._let_go()
+                self._holding.let_go()
                 await self._stream.put(Failed(self._fence, "server_vad_unavailable", str(broken)))
 
     async def tell(self, fact: ConversationFact, fence: Fence) -> None:
@@ -189,8 +188,7 @@ class HearingBackend:
     async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
         self._fence = max(self._fence, next_fence)
         self._owed = None
-        self._answering, self._plays_until = False, float("-inf")
-        self._let_go()
+        self._holding.cancelled()
         await self._backend.cancel(cancelled, next_fence)
 
     async def clear(self) -> None:
@@ -198,11 +196,12 @@ class HearingBackend:
         self._listener.finish()
         self._heard = None
         self._drop_partial()
+        self._drop_guess()
         if not self._by_commit:
             self._waiting.clear()
             if self._in_work is not None:
                 self._in_work.dropped = True
-        self._let_go()
+        self._holding.let_go()
         await self._backend.clear()
 
     async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
@@ -225,7 +224,8 @@ class HearingBackend:
             await self._stop()
 
     def statistics(self) -> dict[str, int]:
-        return {"waiting": len(self._waiting), **self._counts}
+        held, resumed = self._holding.held, self._holding.resumed
+        return {"waiting": len(self._waiting), "held": held, "resumed": resumed, **self._counts}
 
     # --- sound --------------------------------------------------------------------------------------------
 
@@ -248,11 +248,11 @@ class HearingBackend:
         if self._detection is None:
             return
         self._start_ms = began.start_ms
-        self._reported = not (self._ears.options.cough_ms > 0 and self._is_answering)
+        self._reported = not (self._ears.options.cough_ms > 0 and self._holding.is_answering)
         if self._reported:
             await self._stream.put(SpeechStarted(self._fence, round(began.start_ms)))
         else:
-            self._hold()
+            self._holding.hold()
 
     async def _look_again(self) -> None:
         """An utterance grows: it is no cough any more; its words so far can be told."""
@@ -262,10 +262,21 @@ class HearingBackend:
         if doubted and self._listener.voiced_ms > self._ears.options.cough_ms:
             self._reported = True
             await self._stream.put(SpeechStarted(self._fence, round(self._start_ms)))
-            self._let_go()
+            self._holding.let_go()
+        if self._by_commit:
+            return
+        listener = self._listener
+        if listener.silent_ms >= GUESS_AFTER_MS and self._guessed_ms != listener.voiced_ms:
+            self._drop_guess()
+            self._guessed_ms = listener.voiced_ms
+            if (so_far := listener.so_far()) is not None:
+                asking = self._words_in(so_far, final=False)
+                self._guess = asyncio.create_task(asking, name="hearing guess")
+                self._guess.add_done_callback(lambda task: task.cancelled() or task.exception())
         every = self._ears.options.partial_s
         idle = self._partial is None or self._partial.done()
-        if every and idle and not self._by_commit and self._clock.now() - self._partial_at >= every:
+        wanted = every > 0 and TRANSCRIPT_SO_FAR in self._config.include and not listener.silent_ms
+        if wanted and idle and self._clock.now() - self._partial_at >= every:
             self._partial_at = self._clock.now()
             if (so_far := self._listener.so_far()) is not None:
                 self._partial = asyncio.create_task(self._words_so_far(so_far), name="hearing partial")
@@ -278,9 +289,13 @@ class HearingBackend:
         doubted = self._detection is not None and not self._reported
         if self._detection is not None and not doubted:
             await self._stream.put(SpeechStopped(self._fence, round(utterance.end_ms)))
-        if doubted and not self._flowing.is_set():
-            self._verdict = asyncio.create_task(self._no_verdict(), name="hearing verdict")
-        await self._enqueue(_Waiting(utterance, doubted))
+        if doubted:
+            self._holding.judged_soon()
+        guess = self._guess if self._guessed_ms == utterance.voiced_ms else None
+        if guess is None:
+            self._drop_guess()
+        self._guess, self._guessed_ms = None, 0.0
+        await self._enqueue(_Waiting(utterance, doubted, guess))
 
     def _gather(self, utterance: Utterance | None) -> None:
         if utterance is not None:
@@ -312,13 +327,7 @@ class HearingBackend:
                 await self._news.wait()
             waiting = self._in_work = self._waiting.popleft()
             try:
-                words = await self._ears.transcriber.transcribe(
-                    waiting.utterance.samples,
-                    self._name,
-                    language=self._language,
-                    final=True,
-                    deadline_s=self._ears.options.deadline_s,
-                )
+                words = await self._words_of(waiting)
             except AsrError as error:
                 self._counts["failed"] += 1
                 await self._unknown(waiting, error.code, error.message)
@@ -340,12 +349,11 @@ class HearingBackend:
             await self._stream.put(SpeechStopped(fence, end))
         await self._stream.put(UserTranscript(fence, words, True, start, end))
         if waiting.doubted:
-            self._let_go()
+            self._holding.let_go()
 
     async def _nothing(self, waiting: _Waiting) -> None:
-        if waiting.doubted and not self._flowing.is_set():
-            self._counts["resumed"] += 1
-            self._let_go()
+        if waiting.doubted:
+            self._holding.resume()
         await self._pay()
 
     async def _unknown(self, waiting: _Waiting, code: str, message: str) -> None:
@@ -359,17 +367,30 @@ class HearingBackend:
             fence, self._owed = self._owed, None
             await self._backend.commit(fence, True)
 
+    async def _words_of(self, waiting: _Waiting) -> str:
+        if waiting.guess is not None:
+            with suppress(AsrError):  # it may have had to give way
+                return await waiting.guess
+        return await self._words_in(waiting.utterance, final=True)
+
     async def _words_so_far(self, utterance: Utterance) -> None:
         with suppress(AsrError):  # the whole will be told at its end
-            words = await self._ears.transcriber.transcribe(
-                utterance.samples,
-                self._name,
-                language=self._language,
-                final=False,
-                deadline_s=self._ears.options.deadline_s,
-            )
-            if fresh := self._stable.guessed(words):
+            if fresh := self._stable.guessed(await self._words_in(utterance, final=False)):
                 await self._stream.put(UserTranscript(self._fence, fresh, False))
+
+    async def _words_in(self, utterance: Utterance, *, final: bool) -> str:
+        return await self._ears.transcriber.transcribe(
+            utterance.samples,
+            self._name,
+            language=self._language,
+            final=final,
+            deadline_s=self._ears.options.deadline_s,
+        )
+
+    def _drop_guess(self) -> None:
+        if self._guess is not None:
+            self._guess.cancel()
+            self._guess = None
 
     def _drop_partial(self) -> None:
         if self._partial is not None:
@@ -385,47 +406,13 @@ class HearingBackend:
                 if isinstance(output, Closed):
                     closed = output
                     return
-                if isinstance(output, TextDelta | AudioDelta | TurnEnd):
-                    await self._flowing.wait()
-                self._follow(output)
+                await self._holding.passes(output)
                 await self._stream.put(output)
             self._fault = ServerFault("the backend's outputs ended while the session was open")
         except Exception as fault:
             self._fault = fault
         finally:
             await self._stream.end(closed)
-
-    def _follow(self, output: BackendOutput) -> None:
-        """Know whether something is being answered, or still being played."""
-        match output:
-            case TurnEnd():
-                self._answering = False
-            case TextDelta() | Decision(action=Action.RESPONSE):
-                self._answering = True
-            case AudioDelta(pcm=pcm, rate=rate):
-                self._answering = True
-                begins = max(self._plays_until, self._clock.now())
-                self._plays_until = begins + len(pcm) / 2 / rate
-
-    @property
-    def _is_answering(self) -> bool:
-        return self._answering or self._clock.now() < self._plays_until
-
-    def _hold(self) -> None:
-        self._counts["held"] += 1
-        self._flowing.clear()
-
-    def _let_go(self) -> None:
-        self._flowing.set()
-        if self._verdict is not None:
-            self._verdict.cancel()
-            self._verdict = None
-
-    async def _no_verdict(self) -> None:
-        """An answer is not held for long: words that come later stop it then."""
-        await self._clock.sleep(self._ears.options.verdict_s)
-        self._counts["resumed"] += 1
-        self._flowing.set()
 
     # --- settings and ends ---------------------------------------------------------------------------------
 
@@ -460,9 +447,12 @@ class HearingBackend:
             self._listener.retune(EndpointRules())
 
     async def _stop(self) -> None:
-        tasks = {task for task in (self._words_task, self._partial) if task is not None}
+        guesses = [self._guess, *(each.guess for each in (*self._waiting, self._in_work) if each is not None)]
+        tasks: set[asyncio.Task[Any]] = {
+            task for task in (self._words_task, self._partial, *guesses) if task is not None
+        }
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_DROP_S)
-        self._let_go()
+        self._holding.let_go()

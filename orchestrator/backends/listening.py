@@ -66,6 +66,12 @@ class Listener:
         """Of the utterance that is going on."""
         return self._endpoints.voiced_ms
 
+    @property
+    def silent_ms(self) -> float:
+        """Silence at the end of the utterance that is going on."""
+        since = self._endpoints.silent_since
+        return 0.0 if since is None else (self._now_ms or 0.0) - since
+
     def retune(self, rules: EndpointRules) -> None:
         """Go on by other rules; an utterance that is going on goes on."""
         self._endpoints.rules = rules

@@ -281,6 +281,10 @@ class SpeechStopped:
     audio_end_ms: int
 
 
+TRANSCRIPT_SO_FAR = "conversation.item.input_audio_transcription.delta"
+"""In a session's ``include``: its client wants the words of speech that is still going on."""
+
+
 @dataclass(frozen=True, slots=True)
 class UserTranscript:
     """What the user said. Not ``final``: more of what is being said now, in pieces that are not taken back.

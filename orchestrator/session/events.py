@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from orchestrator.session.backend import TRANSCRIPT_SO_FAR
 from orchestrator.session.fence import Fence
 from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.playback import Cursors
@@ -161,7 +162,7 @@ class TranscriptionCompleted(Event):
 class TranscriptionDelta(Event):
     """More of what the user is saying; only for clients that ask for it."""
 
-    type: ClassVar[str] = "conversation.item.input_audio_transcription.delta"
+    type: ClassVar[str] = TRANSCRIPT_SO_FAR
     item_id: str
     delta: str
 

@@ -12,6 +12,7 @@ from bridges.asr import AsrError
 from bridges.vad import Samples
 from orchestrator.backends.hearing import Ears, EarsOptions, HearingBackend
 from orchestrator.session.backend import (
+    TRANSCRIPT_SO_FAR,
     Action,
     AudioDelta,
     BackendOutput,
@@ -86,11 +87,13 @@ async def hearing(
     vad: bool = True,
     auto: bool = True,
     detector: LoudnessDetector | None = None,
+    include: tuple[str, ...] = (),
     **options: Any,
 ) -> Rig:
     rig = Rig(ScriptedTranscriber(*words), detector or LoudnessDetector(), **options)
     detection = TurnDetection() if vad else None
-    await rig.backend.open(SessionConfig("m", turn_detection=detection, auto_response=auto, language="en"))
+    config = SessionConfig("m", turn_detection=detection, auto_response=auto, language="en", include=include)
+    await rig.backend.open(config)
     return rig
 
 
@@ -310,14 +313,37 @@ async def test_a_broken_detector_is_told_once_and_pictures_go_on() -> None:
 
 
 async def test_words_so_far_are_told_when_two_looks_agree() -> None:
-    rig = await hearing("one two four", partial_s=1.0)
+    rig = await hearing("one two four", partial_s=1.0, include=(TRANSCRIPT_SO_FAR,))
     rig.words.partials.extend(["one", "one two", "one two three"])
     for _ in range(4):
         await rig.hears(loud(320))
         await rig.clock.advance(1.0)
     await rig.hears(loud(32), quiet(PAUSE))
     assert [each.text for each in rig.of(UserTranscript)] == ["one", " two", "one two four"]
-    assert [final for _, final, _ in rig.words.asked] == [False, False, False, False, True]
+    assert [final for _, final, _ in rig.words.asked] == [False, False, False, True]
+    await ended(rig)
+
+
+async def test_words_are_looked_for_before_the_silence_is_over_and_used_if_it_was_the_end() -> None:
+    rig = await hearing("all of it")
+    rig.words.partials.extend(["a part", "the whole"])
+    await rig.hears(loud(640), quiet(256))
+    assert len(rig.words.asked) == 1 and not rig.said
+    await rig.hears(loud(320), quiet(256))
+    assert len(rig.words.asked) == 2 and not rig.said
+    await rig.hears(quiet(300))
+    assert rig.said == ["the whole"]
+    await rig.hears(loud(640), quiet(PAUSE))
+    assert rig.said == ["the whole", "all of it"], "refused, so asked again"
+    await ended(rig)
+
+
+async def test_without_a_client_that_wants_them_words_so_far_are_not_looked_for() -> None:
+    rig = await hearing("one", partial_s=1.0)
+    for _ in range(4):
+        await rig.hears(loud(320))
+        await rig.clock.advance(1.0)
+    assert not rig.words.asked
     await ended(rig)
 
 

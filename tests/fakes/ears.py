@@ -35,7 +35,8 @@ class LoudnessDetector:
 
 
 class ScriptedTranscriber:
-    """``hold`` keeps words back until ``free``. An entry that is an error is raised."""
+    """``hold`` keeps words back until ``free``. An entry that is an error is raised. What is not final
+    is refused unless ``partials`` has words for it."""
 
     def __init__(self, *words: str | AsrError) -> None:
         self.words: deque[str | AsrError] = deque(words)
@@ -55,9 +56,11 @@ class ScriptedTranscriber:
     async def transcribe(
         self, samples: Samples, stream: str, *, language: str | None, final: bool, deadline_s: float
     ) -> str:
+        if not final and not self.partials:
+            raise AsrError("asr_overloaded", "the script says so")
         self.asked.append((samples.size / RATE_HZ, final, language))
         if not final:
-            return self.partials.popleft() if self.partials else ""
+            return self.partials.popleft()
         await self._free.wait()
         words = self.words.popleft() if self.words else ""
         if isinstance(words, AsrError):

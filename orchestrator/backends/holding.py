@@ -1,0 +1,83 @@
+"""An answer on its way out, which can be held: it waits where it is, whole, until it is let go."""
+
+from __future__ import annotations
+
+import asyncio
+
+from orchestrator.session.backend import (
+    Action,
+    AudioDelta,
+    BackendOutput,
+    Clock,
+    Decision,
+    TextDelta,
+    TurnEnd,
+)
+
+
+class Holding:
+    """:param longest_s: an answer is held for that long at most"""
+
+    def __init__(self, clock: Clock, longest_s: float) -> None:
+        self._clock = clock
+        self._longest_s = longest_s
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._late: asyncio.Task[None] | None = None
+        self._open = False
+        self._plays_until = float("-inf")
+        self.held = self.resumed = 0
+
+    @property
+    def holds(self) -> bool:
+        return not self._flowing.is_set()
+
+    @property
+    def is_answering(self) -> bool:
+        """Something is being said, or what was said is still being played, as far as the clock tells."""
+        return self._open or self._clock.now() < self._plays_until
+
+    async def passes(self, output: BackendOutput) -> None:
+        """Return when the output may go out; those of no answer may at once."""
+        if isinstance(output, TextDelta | AudioDelta | TurnEnd):
+            await self._flowing.wait()
+        match output:
+            case TurnEnd():
+                self._open = False
+            case TextDelta() | Decision(action=Action.RESPONSE):
+                self._open = True
+            case AudioDelta(pcm=pcm, rate=rate):
+                self._open = True
+                begins = max(self._plays_until, self._clock.now())
+                self._plays_until = begins + len(pcm) / 2 / rate
+
+    def hold(self) -> None:
+        self.held += 1
+        self._flowing.clear()
+
+    def judged_soon(self) -> None:
+        """What it is held for is over, and will be judged: from now on the time counts."""
+        if self.holds and self._late is None:
+            self._late = asyncio.create_task(self._too_late(), name="hearing verdict")
+
+    def resume(self) -> None:
+        """It was held for nothing."""
+        self.resumed += self.holds
+        self.let_go()
+
+    def let_go(self) -> None:
+        self._flowing.set()
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def cancelled(self) -> None:
+        """There is no answer any more."""
+        self._open, self._plays_until = False, float("-inf")
+        self.let_go()
+
+    async def _too_late(self) -> None:
+        await self._clock.sleep(self._longest_s)
+        self.resumed += 1
+        self._flowing.set()
+        self._late = None
