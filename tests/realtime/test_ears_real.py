@@ -13,6 +13,7 @@ from evals.recordings import recordings, silence, word_errors
 from orchestrator.wire.audio import Codec, Resampler, float_to_g711
 from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine, Pace, Seen
+from tests.fakes.speaker import ScriptedSpeaker
 from tests.realtime.hearing import VAD, play, real_ears
 from tests.realtime.serving import eventually
 from tests.realtime.talker import Talker
@@ -20,6 +21,10 @@ from tests.realtime.talker import Talker
 pytestmark = pytest.mark.timeout(300)
 COMPLETED = "conversation.item.input_audio_transcription.completed"
 NAMES = ("0870", "0880", "0930")
+
+
+WORDS = "response.output_audio_transcript.delta"
+TURNS = {"turn_detection": VAD, "extra_body": {"auto_response": False}}
 
 
 def says(seen: Seen) -> str:
@@ -31,7 +36,7 @@ async def test_what_is_said_becomes_the_query_and_is_answered(tmp_path: Path) ->
         FakeEngine(says, pace=Pace()) as engine,
         real_ears() as ears,
         Served(engine, tmp_path, ears=ears) as served,
-        Talker(served.url, opening={"turn_detection": VAD, "extra_body": {"auto_response": False}}) as t,
+        Talker(served.url, opening=TURNS) as t,
     ):
         assert t.session["capabilities"]["optional_input_modalities"] == ["audio", "video"]
         errors = words = 0
@@ -80,7 +85,7 @@ async def test_ten_minutes_without_speech_give_no_words(tmp_path: Path, level: f
         FakeEngine(says) as engine,
         real_ears() as ears,
         Served(engine, tmp_path, ears=ears) as served,
-        Talker(served.url, opening={"turn_detection": VAD, "extra_body": {"auto_response": False}}) as t,
+        Talker(served.url, opening=TURNS) as t,
     ):
         for minute in range(10):
             await play(t, silence(60.0, level, minute))
@@ -109,6 +114,41 @@ async def test_a_burst_of_noise_ends_no_answer_and_no_utterance(tmp_path: Path) 
         heard = await t.until(COMPLETED)
         assert len(t.of("input_audio_buffer.speech_started")) == 1
         assert word_errors(said, heard["transcript"])[0] <= 5, heard
+
+
+async def test_a_burst_of_noise_over_an_answer_does_not_end_it_and_speech_does(tmp_path: Path) -> None:
+    story = "A long story, that goes on and on, and never seems to come to its end at all. " * 2
+    samples, said = recordings()["0930"]
+
+    def rambles(seen: Seen) -> str:
+        return f" {story}" if seen.continued else "<silence>"
+
+    async with (
+        FakeEngine(rambles, pace=Pace()) as engine,
+        real_ears() as ears,
+        Served(engine, tmp_path, speaker=ScriptedSpeaker(), ears=ears) as served,
+        Talker(served.url, opening=TURNS) as t,
+    ):
+        await t.ask("tell me a story")
+        await t.send("response.create")
+        await t.until("response.output_audio.delta")
+        for seed in range(3):
+            await play(t, np.concatenate((silence(0.3, 0.002), silence(0.2, 0.3, seed), silence(0.8, 0.002))))
+        done = await t.until("response.done")
+        assert done["response"]["status"] == "completed"
+        assert "".join(e["delta"] for e in t.of(WORDS)) == story.strip()
+        assert not {"input_audio_buffer.speech_started", COMPLETED} & set(t.types)
+        await t.send("playback.ack", response_id=done["response_id"], played_ms=99_000)
+        before = len(t.of("response.created"))
+        await t.send("response.create")
+        await t.until("response.output_audio.delta")
+        await play(t, np.concatenate((samples, silence(1.0))))
+        done = await t.until("response.done")
+        assert done["response"]["status"] == "cancelled"
+        heard = await t.until(COMPLETED)
+        assert word_errors(said, heard["transcript"])[0] <= 2, heard
+        await t.until("response.created")
+        assert len(t.of("response.created")) == before + 2
 
 
 async def test_many_sessions_share_one_recogniser(tmp_path: Path) -> None:
