@@ -32,7 +32,9 @@ from orchestrator.session.backend import (
     TextDelta,
     TickDone,
     TickStarted,
+    TurnDetection,
     TurnEnd,
+    UserTranscript,
 )
 from orchestrator.session.commands import (
     IMMEDIATE,
@@ -90,6 +92,7 @@ class Sessions(RuleBasedStateMachine):
         modalities=st.sampled_from([("text",), ("text", "audio")]),
         policy=st.sampled_from(["ack_only", "wall_clock"]),
         socket=st.booleans(),
+        ears=st.tuples(st.booleans(), st.booleans()),
     )
     def open(
         self,
@@ -99,16 +102,25 @@ class Sessions(RuleBasedStateMachine):
         modalities: tuple[str, ...],
         policy: str,
         socket: bool,
+        ears: tuple[bool, bool],
     ) -> None:
+        hears, detects = ears
         capabilities = Capabilities(
             1000,
             optional_input_modalities=("audio", "video"),
             output_modalities=("text", "audio"),
-            holds_turn_input=holds,
+            holds_turn_input=holds and not hears,
+            transcribes=hears,
             concurrent_turns=concurrent,
         )
         core = make_core(
-            capabilities, LIMITS, auto_response=auto, modalities=modalities, playback_policy=policy
+            capabilities,
+            LIMITS,
+            auto_response=auto,
+            modalities=modalities,
+            playback_policy=policy,
+            turn_detection=TurnDetection() if detects else None,
+            overlap_policy="barge_in_on_speech" if detects else "listen_only",
         )
         self.d = Driver(core, auto=False)
         self.sent: list[AnyCommand] = []
@@ -291,6 +303,10 @@ class Sessions(RuleBasedStateMachine):
     @rule(started=st.booleans())
     def hear(self, started: bool) -> None:
         self.d.yields(SpeechStarted(Fence(), 0) if started else SpeechStopped(Fence(), 9))
+
+    @rule(text=st.sampled_from(["hello", "what is it"]), final=st.booleans())
+    def transcribe(self, text: str, final: bool) -> None:
+        self.d.yields(UserTranscript(Fence(), text, final, 0, 9))
 
     @precondition(lambda self: len(self.sent) > 12)
     @rule(data=st.data(), fatal=st.sampled_from([False, False, False, True]))
