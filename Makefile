@@ -11,8 +11,9 @@ READY := $(VENV)/.ready
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup system peers demo test lint format clean
-.PHONY: bench-replay bench-handover bench-memory bench-store bench-native bench-soak bench-fuzz bench-ears
+.PHONY: help setup system peers voices demo test lint format clean
+.PHONY: bench-replay bench-handover bench-memory bench-store bench-native bench-soak bench-fuzz
+.PHONY: bench-ears bench-voice
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1|/' | column -t -s '|'
@@ -34,6 +35,9 @@ system: ## programs the tests need that pip can't bring (Debian and Ubuntu; root
 
 peers: setup ## the duplex server that the tests hold Vigil against (about 3 minutes and 4 GB, once)
 	$(BIN)/python -m tests.peers.environment
+
+voices: setup ## Piper and a voice in an environment of their own, for its tests and the bench (300 MB, once)
+	$(BIN)/python -m tests.piper
 
 demo: setup ## watch a real clip through a real engine, and write a report
 	$(BIN)/python -m evals.demo
@@ -76,6 +80,9 @@ bench-ears: setup system ## end of speech to its words, word errors and processo
 
 bench-fuzz: setup ## 20,000 malformed and reordered events over real sockets
 	$(BIN)/python -m evals.bench.fuzz
+
+bench-voice: setup ## first text to first audio, real-time factor, barge-in to silence, of each voice there is
+	$(BIN)/python -m evals.bench.voice_bench
 
 clean: ## everything made here (the engine's cache outside the checkout stays)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-out

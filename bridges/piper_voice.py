@@ -90,12 +90,12 @@ class PiperVoice:
                     done = True
                     return
                 yield RawSound(np.frombuffer(pcm, "<i2").astype(np.int16), head["rate"])
-        except (OSError, EOFError) as error:
-            await self._end()
-            raise SpeechError("speech_failed", f"Piper's process ended ({type(error).__name__})") from None
         except TimeoutError:
             await self._end()
             raise SpeechError("speech_timeout", "Piper gave no sound in time") from None
+        except (OSError, EOFError) as error:
+            await self._end()
+            raise SpeechError("speech_failed", f"Piper's process ended ({type(error).__name__})") from None
         finally:
             if not done:
                 await self._cancel()
