@@ -6,6 +6,7 @@
 
 import json
 import math
+import os
 import queue
 import struct
 import sys
@@ -44,7 +45,7 @@ def main(starts: Path) -> None:
         for at in range(max(1, len(text) // 2)):
             wave = [int(8000 * math.sin((at * PIECE_SAMPLES + i) * 0.125)) for i in range(PIECE_SAMPLES)]
             if at == 1 and "die" in text:
-                sys.exit(3)
+                os._exit(3)
             if at == 1 and "hang" in text:
                 threading.Event().wait()
             if at == 1 and "nonsense" in text:
