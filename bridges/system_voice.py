@@ -7,6 +7,7 @@ that is not wanted any more is killed.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -42,6 +43,13 @@ class SystemOptions:
     wait_s: float = 10.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Speaking:
+    process: Process
+    out: asyncio.StreamReader
+    pipe: asyncio.BaseTransport
+
+
 class SystemVoice:
     """See ``Synthesiser``.
 
@@ -56,7 +64,7 @@ class SystemVoice:
             raise SpeechError("speech_not_installed", told)
         self._options = options
         self._places = asyncio.Semaphore(options.processes)
-        self._running: set[Process] = set()
+        self._running: set[_Speaking] = set()
         self.waiting = 0
 
     @property
@@ -68,8 +76,8 @@ class SystemVoice:
         return {"running": len(self._running), "waiting": self.waiting}
 
     async def aclose(self) -> None:
-        for process in tuple(self._running):
-            await _end(process)
+        for speaking in tuple(self._running):
+            await _end(speaking)
 
     async def say(self, text: str, voice: str | None, language: str | None) -> AsyncGenerator[RawSound, None]:
         command, piped = self._command(text, voice or self._options.voice, (language or "en").lower())
@@ -78,18 +86,18 @@ class SystemVoice:
             # Not cancelled half way: a process that began is known, and ended.
             starting = asyncio.ensure_future(_start(command))
             try:
-                process = await asyncio.shield(starting)
+                speaking = await asyncio.shield(starting)
             except asyncio.CancelledError:
                 with suppress(SpeechError):
                     await _end(await starting)
                 raise
-            self._running.add(process)
+            self._running.add(speaking)
             try:
-                async for raw in _sound(process, piped, self._options.piece_s):
+                async for raw in _sound(speaking, piped, self._options.piece_s):
                     yield raw
             finally:
-                await _end(process)
-                self._running.discard(process)
+                await _end(speaking)
+                self._running.discard(speaking)
         finally:
             self._places.release()
 
@@ -118,17 +126,31 @@ class SystemVoice:
         return (self._programs["espeak-ng"], "-v", name, "--stdin", "--stdout"), text.encode()
 
 
-async def _start(command: tuple[str, ...]) -> Process:
+async def _start(command: tuple[str, ...]) -> _Speaking:
+    """Its output is a pipe made here: with one of uvloop's, a socket, ``/dev/stdout`` can't be opened."""
+    ours, theirs = os.pipe()
     try:
-        return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=theirs, stderr=DEVNULL)
     except OSError as error:
+        os.close(ours)
         name = Path(command[0]).name
         raise SpeechError("speech_failed", f"{name} can't be started: {error.strerror}") from error
+    finally:
+        os.close(theirs)
+    out = asyncio.StreamReader()
+    pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(out), os.fdopen(ours, "rb", buffering=0)
+    )
+    return _Speaking(process, out, pipe)
 
 
-async def _sound(process: Process, piped: bytes | None, deadline_s: float) -> AsyncGenerator[RawSound, None]:
-    assert process.stdin is not None and process.stdout is not None
-    until = asyncio.get_running_loop().time() + deadline_s
+async def _sound(
+    speaking: _Speaking, piped: bytes | None, deadline_s: float
+) -> AsyncGenerator[RawSound, None]:
+    process = speaking.process
+    assert process.stdin is not None
+    loop = asyncio.get_running_loop()
+    until = loop.time() + deadline_s
     wav, heard = Wav(), False
     try:
         if piped is not None:
@@ -136,30 +158,32 @@ async def _sound(process: Process, piped: bytes | None, deadline_s: float) -> As
         process.stdin.close()
         while True:
             async with asyncio.timeout_at(until):
-                data = await process.stdout.read(_READ)
+                data = await speaking.out.read(_READ)
             if not data:
                 break
             samples = wav.push(data)
             if wav.rate_hz is not None and len(samples):
                 heard = True
-                waited = asyncio.get_running_loop().time()
+                waited = loop.time()
                 yield RawSound(samples, wav.rate_hz)
-                until += asyncio.get_running_loop().time() - waited  # who listens may take their time
+                until += loop.time() - waited  # who listens may take their time
         async with asyncio.timeout_at(until):
             code = await process.wait()
     except TimeoutError:
         raise SpeechError("speech_timeout", f"no speech within {deadline_s:g} s") from None
-    except (ConnectionError, BrokenPipeError):
+    except OSError:
         code = 1
     if code != 0 or not heard:
         raise SpeechError("speech_failed", f"the speech program ended with {code} and without sound")
 
 
-async def _end(process: Process) -> None:
+async def _end(speaking: _Speaking) -> None:
     """Killed if it lives; its pipes are read no more."""
+    process = speaking.process
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
+    speaking.pipe.close()
     with suppress(TimeoutError):
         async with asyncio.timeout(_KILL_S):
             await process.wait()

@@ -103,6 +103,14 @@ async def test_cut_off_at_any_moment_nothing_is_mixed_up(tmp_path: Path, steps: 
         assert voice.starts == 1
 
 
+def test_it_speaks_on_the_loop_of_the_service_too(tmp_path: Path) -> None:
+    async def speak() -> None:
+        async with scripted(tmp_path) as (speaker, _, _):
+            assert any(chunk.pcm for chunk in await said(speaker, "Hello there. "))
+
+    pytest.importorskip("uvloop").run(speak())
+
+
 def test_what_is_not_installed_is_told(tmp_path: Path) -> None:
     with pytest.raises(SpeechError, match="speech_not_installed"):
         PiperVoice(PiperOptions(tmp_path / "python", tmp_path / "voice.onnx"))

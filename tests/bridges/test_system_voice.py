@@ -45,6 +45,16 @@ async def test_a_text_is_said_in_short_chunks_with_marks_that_end_with_it(progra
     assert not speech_processes()
 
 
+@pytest.mark.parametrize("program", ["flite", "espeak-ng"])
+def test_it_speaks_on_the_loop_of_the_service_too(program: str) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def speak() -> list[SpokenChunk]:
+        return await spoken(ClauseSpeaker(SystemVoice(SystemOptions(program)), RealClock()))
+
+    assert any(chunk.pcm for chunk in uvloop.run(speak()))
+
+
 @pytest.mark.parametrize(
     ("text", "language"), [("红车到了桥边。", "zh"), ("Hello.", "en"), ("Guten Tag.", "de"), ("Hm.", "../x")]
 )
