@@ -236,7 +236,8 @@ class FakeSeat:
         self._end("freed")
 
     def lost(self, close: Callable[[], Awaitable[bool]] | None = None) -> None:
-        self.close = close
+        if not self.over:
+            self.close = close
         self._end("lost")
 
     def paced(self, unit_ms: int, took_ms: float) -> None:

@@ -244,7 +244,7 @@ class Live:
         self.intake.switch(None)
         self.tools.memory.note(EngineSessionEnded(pairing.generation, reason, confirmed))
         if confirmed:
-            pairing.seat.freed()
+            self.tools.pairings.ended(pairing)
         elif not left:
             self.tools.pairings.lose(pairing, reason)
         self._records.lost(None, "engine_lost")

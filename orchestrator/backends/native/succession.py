@@ -74,9 +74,8 @@ class Succession:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        fresh, self._fresh = self._fresh, None
-        if fresh is not None:
-            self._live.tools.pairings.leave(fresh.pairing, "not_needed")
+        self._fresh = None
+        self._live.tools.pairings.leave_all("not_needed")
 
     def read(self, pairing: Pairing) -> None:
         """Take the events of an engine session in a task of its own."""
@@ -215,7 +214,7 @@ class Succession:
             case LinkEnded(confirmed=confirmed, reason=reason):
                 self._fresh = None
                 if confirmed:
-                    pairing.seat.freed()
+                    self._live.tools.pairings.ended(pairing)
                 else:
                     self._live.tools.pairings.lose(pairing, reason)
                 now = self._live.tools.clock.now()

@@ -233,6 +233,21 @@ async def test_an_open_that_is_cancelled_gives_its_place_back() -> None:
     opening.cancel()
     await asyncio.wait({opening})
     assert seats.states == ["lost"]
+    # The link is still at it: whoever holds the place closes it, so that the engine keeps no such session.
+    close = seats.seats[0].close
+    assert close is not None and await close()
+    assert held[0].closed
+
+
+async def test_an_engine_that_does_not_fit_and_does_not_close_keeps_its_place() -> None:
+    seats = FakeSeats()
+
+    def prepare(link: ScriptedLink) -> None:
+        link.closes = False
+
+    with pytest.raises(VigilError):
+        await open_rig(seats=seats, prepare=prepare, told={"chunk_period_ms": 40})
+    assert seats.states[0] == "lost"
 
 
 async def test_what_an_engine_of_that_profile_would_say_fits() -> None:
