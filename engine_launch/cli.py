@@ -27,7 +27,7 @@ from engine_launch.duplex_spec import DuplexSpec
 from engine_launch.errors import LaunchError, NotRunning, ProfileError
 from engine_launch.profile import base_name, load_profile, profile_names
 from engine_launch.selfcheck import SelfCheck, Status, self_check
-from engine_launch.target import DuplexForFamily, TagsForFamily, duplex_family_at, is_url
+from engine_launch.target import DuplexForFamily, TagsForFamily, duplex_family_at, http_address, is_url
 
 CHECK_FAILED, USAGE, NOT_STARTED, NO_ANSWER, NOT_THERE, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _MARKS = {Status.OK: "[green]ok[/]", Status.WARN: "[yellow]warn[/]", Status.FAIL: "[red]fail[/]"}
@@ -104,6 +104,7 @@ def make_app(
     ) -> None:
         """Show with real requests what an engine can do, and what to change where it falls short."""
         with _errors_told(out), _drawn(out) as progress:
+            target = http_address(target)
             running = supervisor.find_by_url(target) if is_url(target) else _found(target)
             url = running.url if running else EngineHttp(target).base_url
             known = family or (running.family if running else duplex_family_at(url, api_key))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from engine_launch import supervisor
 from engine_launch.atomic import Progress, silent
@@ -35,8 +36,21 @@ class Connected:
     check: SelfCheck
 
 
+def is_socket(target: str) -> bool:
+    """The address of a full-duplex engine's socket."""
+    return target.startswith(("ws://", "wss://"))
+
+
 def is_url(target: str) -> bool:
-    return target.startswith(("http://", "https://"))
+    return target.startswith(("http://", "https://")) or is_socket(target)
+
+
+def http_address(target: str) -> str:
+    """Where the other routes of an engine are whose socket this is; any other address as it was given."""
+    if not is_socket(target):
+        return target
+    parts = urlsplit(target)
+    return f"http{parts.scheme.removeprefix('ws')}://{parts.netloc}"
 
 
 def duplex_family_at(url: str, api_key: str | None = None) -> str | None:
@@ -63,6 +77,7 @@ def connect(
     Raises ``LaunchError`` when a profile's engine can't be started. A URL that does not answer is no error
     here: see ``check.answered``.
     """
+    target = http_address(target)
     running = supervisor.find_by_url(target) if is_url(target) else already_running(target)
     started = False
     if running is None and not is_url(target):

@@ -13,7 +13,7 @@ from engine_launch.launch import up
 from engine_launch.profile import load_profile
 from engine_launch.selfcheck import SelfCheck, Status
 from engine_launch.supervisor import Running
-from engine_launch.target import already_running, duplex_family_at
+from engine_launch.target import already_running, duplex_family_at, http_address, is_socket, is_url
 from orchestrator.duplex_spec import duplex_spec
 from orchestrator.engine_setup import Tell
 from orchestrator.exits import Exit, SetupError
@@ -55,17 +55,17 @@ def native_family(settings: Settings) -> str | None:
     if settings.family is not None:
         if settings.family in native_names():
             return settings.family
-        if any(_is_socket(target) for target in targets):
+        if any(is_socket(target) for target in targets):
             raise _no_family(f"{settings.family} is no family of full-duplex engines")
         return None
     for target in targets:
-        if not _is_address(target):
+        if not is_url(target):
             with suppress(ProfileError):  # what is wrong with it is told where it is started
                 if (named := load_profile(target)).duplex:
                     return named.family
         elif (family := duplex_family_at(_http(target), _key(settings))) is not None:
             return family
-    if any(_is_socket(target) for target in targets):
+    if any(is_socket(target) for target in targets):
         raise _no_family("the model's name does not tell its family")
     return None
 
@@ -86,7 +86,7 @@ def prepare_native(settings: Settings, family: str, tell: Tell) -> NativeEngines
     models: list[str] = []
     try:
         for target in settings.engines:
-            url = _http(target) if _is_address(target) else _run(target, profile, started, tell)
+            url = _http(target) if is_url(target) else _run(target, profile, started, tell)
             urls.append(url)
             tell(f"engine: {url}: opening a session to see what it can do")
             check = duplex_check(url, duplex_spec(profile), model=settings.model, api_key=_key(settings))
@@ -142,19 +142,10 @@ def _no_family(why: str) -> SetupError:
     return SetupError(f"{why}; name it with --family, one of {known}", "family_required", Exit.USAGE)
 
 
-def _is_address(target: str) -> bool:
-    return target.startswith(("http://", "https://")) or _is_socket(target)
-
-
-def _is_socket(target: str) -> bool:
-    return target.startswith(("ws://", "wss://"))
-
-
 def _http(target: str) -> str:
     """Where an engine's other routes are."""
-    parts = urlsplit(target)
-    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
-    return f"{scheme}://{parts.netloc}"
+    parts = urlsplit(http_address(target))
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _key(settings: Settings) -> str | None:

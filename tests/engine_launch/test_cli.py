@@ -84,6 +84,11 @@ def test_check_of_a_good_engine(run: Run, engine: ScriptedEngine) -> None:
     assert "two images sent twice" in printed and "prefix property" in printed
 
 
+def test_check_takes_the_address_of_a_socket(run: Run, engine: ScriptedEngine) -> None:
+    code, said = run("check", engine.url.replace("http://", "ws://") + "/v1/realtime?duplex=1")
+    assert (code, "nothing answers" in said) == (0, False)
+
+
 def test_check_of_an_engine_that_falls_short_shows_the_remedy(run: Run, engine: ScriptedEngine) -> None:
     engine.limit = 0
     code, printed = run("check", engine.url)
