@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from orchestrator.client import VigilClient
+from orchestrator.client import ClientError, VigilClient
 from orchestrator.offline.record import Record
 from orchestrator.offline.timeline import Packet, Recording, Timeline
 from orchestrator.wire.audio import Codec, Samples
@@ -92,7 +92,7 @@ async def play(
     stop: asyncio.Event | None = None,
 ) -> Played:
     """:param stop: set from outside to end it early: the session is closed, and what came so far returned
-    :raises ClientError: the session could not be opened, or was lost
+    :raises ClientError: the session could not be opened; of one that is lost later, what came is returned
     """
     return await _Play(recordings, options, clock or WallClock(), stop or asyncio.Event()).run()
 
@@ -115,10 +115,15 @@ class _Play:
             timeline = self._timeline(session)
             self._record = Record(self._clock.now())
             listening = asyncio.create_task(self._listen(client))
+            drained = False
             try:
                 drained = await self._speak(client, timeline, listening)
                 await client.close()
                 await listening
+            except (ClientError, TimeoutError) as error:
+                # Who listens knows more than who could not send.
+                known = listening.exception() if listening.done() and not listening.cancelled() else None
+                self._record.lost = str(known or error) or "nothing could be sent any more"
             finally:
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)

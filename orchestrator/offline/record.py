@@ -71,6 +71,8 @@ class Record:
         self.errors: list[dict[str, Any]] = []
         self.faults: list[str] = []
         self.closed: str | None = None
+        self.lost: str | None = None
+        """Why the session could not be heard to its end."""
         self.resumed = 0
         self.moved_at = began
         """When the newest event of a response came."""
@@ -130,7 +132,9 @@ class Record:
         """``ok``, and what speaks against it."""
         against = [*self.faults, *(f"error {error.get('code')}" for error in self.errors)]
         against += [f"response {a.response_id} never ended" for a in self.answers.values() if not a.done]
-        if self.closed != "client_close":
+        if self.closed is None and self.lost is not None:
+            against.append(f"the session was lost: {self.lost}")
+        elif self.closed != "client_close":
             against.append(f"the session ended with {self.closed}")
         return not against, against
 
