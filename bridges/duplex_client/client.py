@@ -15,13 +15,17 @@ from websockets.exceptions import ConnectionClosed
 from bridges.circuit import Clock, RealClock
 from bridges.duplex_client.address import session_url
 from bridges.duplex_client.link import (
+    AudioChunk,
     EngineEvent,
     EngineUnit,
+    Heard,
     LinkCode,
     LinkEnded,
     LinkError,
     LinkOptions,
     OpenedSession,
+    SpokenText,
+    ToolCall,
 )
 from bridges.duplex_client.outgoing import Phase
 from bridges.duplex_client.protocol import DuplexProtocol
@@ -29,10 +33,23 @@ from bridges.duplex_client.reaping import reap
 from bridges.duplex_client.sockets import Dial, EngineSocket, dial, within
 
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.25, 4.0
+MAX_WAITING_BYTES = 16 * 2**20
+"""Of audio and words that wait for the reader; then the socket is not read on."""
 
 
 def system_event_ids() -> str:
     return f"evt_{uuid4().hex}"
+
+
+def _weight(event: EngineEvent) -> int:
+    """Bytes of what can be large in an event."""
+    match event:
+        case AudioChunk(pcm=pcm):
+            return len(pcm)
+        case SpokenText(text=text) | Heard(transcript=text) | ToolCall(arguments=text):
+            return len(text)
+        case _:
+            return 0
 
 
 class DuplexLink:
@@ -54,6 +71,7 @@ class DuplexLink:
         self._protocol = DuplexProtocol(options, ids)
         self._futures: dict[str, asyncio.Future[Any]] = {}
         self._events: deque[EngineEvent] = deque()
+        self._bytes = 0
         self._arrived = asyncio.Event()
         self._drained = asyncio.Event()
         self._wake_writer = asyncio.Event()
@@ -131,6 +149,7 @@ class DuplexLink:
         while True:
             while self._events:
                 event = self._events.popleft()
+                self._bytes -= _weight(event)
                 self._drained.set()
                 yield event
                 if isinstance(event, LinkEnded):
@@ -145,6 +164,7 @@ class DuplexLink:
         return {
             "phase": protocol.phase.name.lower(),
             "events_waiting": len(self._events),
+            "events_waiting_bytes": self._bytes,
             "events_waiting_most": self._most_waiting,
             "frames_unwritten": protocol.unwritten_frames,
             "appends_unconfirmed": protocol.confirming.unconfirmed,
@@ -172,12 +192,12 @@ class DuplexLink:
         protocol = self._protocol
         while protocol.events:
             event = protocol.events.popleft()
-            full = len(self._events) >= self._options.event_queue
-            if full and protocol.closing and not isinstance(event, LinkEnded):
+            if self._full and protocol.closing and not isinstance(event, LinkEnded):
                 # A close waits for nobody who has stopped to read.
                 protocol.counts["unread"] += 1
                 continue
             self._events.append(event)
+            self._bytes += _weight(event)
             self._most_waiting = max(self._most_waiting, len(self._events))
             self._arrived.set()
         if protocol.replies.settled:
@@ -287,12 +307,16 @@ class DuplexLink:
                 self._flush()
                 await self._room()
 
+    @property
+    def _full(self) -> bool:
+        return len(self._events) >= self._options.event_queue or self._bytes >= MAX_WAITING_BYTES
+
     async def _room(self) -> None:
         """Wait until the reader of the events has caught up; nothing is read from the socket meanwhile."""
-        if len(self._events) < self._options.event_queue:
+        if not self._full:
             return
         self._protocol.pause()
-        while len(self._events) >= self._options.event_queue and not self._protocol.closing:
+        while self._full and not self._protocol.closing:
             self._drained.clear()
             await self._drained.wait()
         self._protocol.unpause(self._clock.now())

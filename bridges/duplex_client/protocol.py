@@ -30,8 +30,8 @@ from bridges.duplex_client.outgoing import Json, Outgoing, Phase
 from bridges.duplex_client.responses import Responses
 from bridges.duplex_client.sequence import Verdict
 
-MAX_HELD = 1024
-"""Events that may come before ``session.resumed``."""
+MAX_HELD, MAX_HELD_BYTES = 1024, 16 * 2**20
+"""Events that may come before ``session.resumed``; an engine keeps fewer for us."""
 GONE = frozenset({"session_resume_expired"})
 """Answers to a resume that say the session is over at the engine."""
 FATAL_RESUME = GONE | {
@@ -195,7 +195,8 @@ class DuplexProtocol(Outgoing):
         early = event["type"] not in _ABOUT_RESUME or "server_event_seq" in event
         if self.phase is Phase.RESUMING and early:
             self._held.append((event, size))
-            if len(self._held) > MAX_HELD:
+            held_bytes = sum(size for _, size in self._held)
+            if len(self._held) > MAX_HELD or held_bytes > MAX_HELD_BYTES:
                 self.broken = "events, but no answer to the resume"
             return
         seq = event.get("server_event_seq")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from bridges.duplex_client import client
 from bridges.duplex_client.link import AudioChunk, EngineEvent, LinkEnded, ResponseDone
 from orchestrator.wire.audio import float_to_pcm16
 from tests.bridges.duplex_client.linked import linked, unit
@@ -59,3 +62,23 @@ async def test_the_engine_is_not_silent_where_we_do_not_listen() -> None:
         await clock.advance(600)
         assert one.link.statistics()["phase"] == "live"
         assert one.link.statistics().get("events_lost", 0) == 0
+
+
+async def test_few_but_large_events_hold_the_engine_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MAX_WAITING_BYTES", 10_000)
+    async with DuplexEngine([ACT], time_scale=100) as engine, linked(engine, reading=False) as one:
+        (session,) = engine.sessions
+        await one.link.append(unit(0))
+        await engine.until(lambda: session.responses and session.model.open is None)
+        chunk = session.responses[0].chunks[0].size * 2
+        while one.link.statistics()["events_waiting_bytes"] < 10_000:
+            await settle()
+        await settle()
+        assert one.link.statistics()["events_waiting_bytes"] <= 10_000 + 2 * chunk
+        heard = 0
+        async for event in one.link.events():
+            heard += len(event.pcm) if isinstance(event, AudioChunk) else 0
+            if isinstance(event, ResponseDone):
+                break
+        assert heard == sum(2 * each.size for each in session.responses[0].chunks)
+        assert one.link.statistics()["events_waiting_bytes"] == 0
