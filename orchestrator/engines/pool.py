@@ -120,6 +120,7 @@ class EnginePool:
         self.refused = 0
         """Sessions that found no place."""
         self._closers: set[asyncio.Task[None]] = set()
+        self._over = False
 
     def now(self) -> float:
         return self._clock.now()
@@ -158,7 +159,8 @@ class EnginePool:
         return {name: _figures(engine, now) for name, engine in self._engines.items()}
 
     async def aclose(self) -> None:
-        """Stop trying to close what nobody confirmed."""
+        """Stop trying to close what nobody confirmed, for good."""
+        self._over = True
         for task in tuple(self._closers):
             task.cancel()
         await asyncio.gather(*self._closers, return_exceptions=True)
@@ -173,7 +175,7 @@ class EnginePool:
         _log.warning(
             "engine %s did not confirm the end of a session; its place stays taken", engine.spec.name
         )
-        if close is not None:
+        if close is not None and not self._over:
             task = asyncio.get_running_loop().create_task(self._close(engine, place, close))
             self._closers.add(task)
             task.add_done_callback(self._closers.discard)

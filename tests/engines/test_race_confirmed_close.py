@@ -68,3 +68,16 @@ async def test_trying_ends_with_the_time_and_with_the_pool() -> None:
     await pool.aclose()
     await clock.advance(LINGER_S)
     assert tries == 5
+
+
+async def test_a_place_that_is_lost_behind_the_end_of_the_pool_leaves_no_task() -> None:
+    pool, clock = pool_of(spec("a", 1))
+
+    async def close() -> bool:
+        raise AssertionError("nobody asks any more")
+
+    seat = await opened(pool, "s1")
+    await pool.aclose()
+    seat.lost(close)
+    await clock.advance(LINGER_S / 2)
+    assert not pool._closers
