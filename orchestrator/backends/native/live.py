@@ -32,6 +32,7 @@ from bridges.duplex_client.link import (
 )
 from memory.store.errors import StoreError
 from orchestrator.backends.native.facts import EngineSessionEnded
+from orchestrator.backends.native.faults import told_of
 from orchestrator.backends.native.intake import Intake
 from orchestrator.backends.native.options import NativeOptions
 from orchestrator.backends.native.pairing import Pairing, Pairings
@@ -144,6 +145,8 @@ class Live:
         """When a unit, of whatever origin, was written last."""
         self.owed_at: float | None = None
         """When the oldest unit was written behind the engine's last word."""
+        self.mute = True
+        """The engine has not said a single word of this session."""
         self.told_at = 0.0
         """When the engine said its last word, or words were last asked of it."""
         self._losses: deque[float] = deque(maxlen=options.lives)
@@ -179,6 +182,9 @@ class Live:
             case LinkResumed(unconfirmed=unconfirmed):
                 self._records.lost(unconfirmed, "unconfirmed")
                 return
+            case _:
+                self.mute = False
+        match event:
             case EngineFault():
                 await self._fault(event)
                 return
@@ -230,7 +236,8 @@ class Live:
             self._records.lost((fault.event_id,), fault.code)
             self.intake.note_failure()
         operations = unit.operations if unit is not None else ()
-        await self.put(Failed(self.responses.fence, fault.code, fault.message, operations=operations))
+        told = told_of(LinkError(fault.code, fault.message))
+        await self.put(Failed(self.responses.fence, told.code, told.message, operations=operations))
 
     async def lose(self, reason: str, *, confirmed: bool, left: bool = False) -> None:
         """The engine session is gone and its link did not get it back.

@@ -84,15 +84,18 @@ class Minder:
     def _wedged_at(self) -> float | None:
         """When an engine that owes an answer has been silent too long.
 
-        One that never says anything of single units owes nothing for them.
+        One that speaks, but says nothing of single units, owes nothing for them; one that never said a word
+        is given longer.
         """
-        live = self._live
-        since = live.owed_at if live.answers_units else None
+        live, options = self._live, self._live.tools.options
+        patience_s = options.mute_s if live.mute else options.wedged_s
+        since = live.owed_at if live.answers_units or live.mute else None
         if not live.tools.auto:
+            patience_s = options.wedged_s
             since = live.told_at if live.responses.asked is not None else None
         if live.pairing is None or since is None:
             return None
-        return since + live.tools.options.wedged_s
+        return since + patience_s
 
     async def _check_wedged(self, now: float) -> None:
         at, pairing = self._wedged_at(), self._live.pairing

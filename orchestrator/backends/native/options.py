@@ -16,6 +16,7 @@ class NativeOptions:
     :param pair_s: how long a chunk of speech waits for its words
     :param cancel_s: how long the engine may take to end what was cancelled
     :param wedged_s: without any word of an engine that has input and owes an answer, it counts as lost
+    :param mute_s: the same for one that has not said a word since the session began
     :param lives: engine sessions that may be lost in ``lives_s``; one more ends the session
     """
 
@@ -26,5 +27,6 @@ class NativeOptions:
     pair_s: float = 0.05
     cancel_s: float = 5.0
     wedged_s: float = 20.0
+    mute_s: float = 120.0
     lives: int = 3
     lives_s: float = 60.0

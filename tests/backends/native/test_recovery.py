@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bridges.duplex_client.link import Heard, LinkCode, LinkError, ResponseDone
+from bridges.duplex_client.link import EngineFault, Heard, LinkCode, LinkError, ResponseDone
 from orchestrator.backends.native.options import NativeOptions
 from orchestrator.session.commands import PlaybackAck
 from orchestrator.session.events import (
@@ -206,6 +206,22 @@ async def test_an_engine_that_never_says_anything_of_single_units_is_not_wedged(
         await rig.append(1000)
         await rig.clock.advance(1)
     assert len(rig.links.made) == 1
+
+
+async def test_an_engine_that_never_says_a_word_is_wedged_in_the_end() -> None:
+    rig = await open_rig()
+    for _ in range(125):
+        await rig.append(1000)
+        await rig.clock.advance(1)
+    assert rig.links.made[0].named("close") == ["wedged"]
+    assert len(rig.links.made) == 2
+    assert [event.code for event in rig.of(NoticeEvent)] == ["engine_recovered"]
+
+
+async def test_what_an_engine_says_that_is_no_event_is_the_engine_s_fault() -> None:
+    rig = await open_rig()
+    await rig.say(EngineFault(LinkCode.BAD_ENGINE_EVENT, "no JSON"))
+    assert rig.codes() == ["engine_error"]
 
 
 async def test_an_answer_that_was_asked_for_and_never_begins_is_a_wedged_engine() -> None:
