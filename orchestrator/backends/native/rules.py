@@ -46,6 +46,11 @@ def check(profile: NativeProfile, config: SessionConfig) -> None:
             "a reference voice is sent as data, not as a path", code="unsupported_ref_audio_path"
         )
     given = _reference(config)
+    if given is not None and not (isinstance(given, str) and given[:5].lower() == "data:"):
+        # An engine would open what it is pointed at, for whoever asks.
+        raise InvalidRequest(
+            "a reference voice is sent as a data URL", code="unsupported_ref_audio_path", param="ref_audio"
+        )
     rule = profile.reference_audio
     if given is not None and rule is ReferenceAudio.REFUSED:
         raise Unsupported(

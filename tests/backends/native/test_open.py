@@ -93,6 +93,12 @@ async def test_a_bundled_voice_is_passed_on_and_the_first_is_the_default() -> No
     assert (await open_rig(FRAMES)).link.body["voice"] == "FIRST.pt"
 
 
+@pytest.mark.parametrize("given", ["file:///etc/passwd", "http://169.254.169.254/", "AA==", {"url": "x"}, 5])
+async def test_a_reference_voice_that_points_somewhere_never_reaches_the_engine(given: Any) -> None:
+    error, seats = await refused(extra_body={"ref_audio": given})
+    assert (error.code, error.param, seats.seats) == ("unsupported_ref_audio_path", "ref_audio", [])
+
+
 async def test_a_model_with_one_format_refuses_any_other_and_the_detector_it_has_not() -> None:
     error, _ = await refused(profile=FRAMES, input_format=AudioFormat(Codec.PCM16, 24000))
     assert (error.code, error.param) == ("invalid_session_config", "input_audio_format")
