@@ -8,6 +8,7 @@ declare -A packages=(
     [/usr/share/pocketsphinx/test/data/librivox/transcription]=pocketsphinx-testdata
     [/usr/bin/flite]=flite
     [/usr/bin/espeak-ng]=espeak-ng
+    [/usr/bin/chromium]=chromium
 )
 missing=()
 for file in "${!packages[@]}"; do

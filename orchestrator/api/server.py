@@ -15,6 +15,7 @@ from orchestrator.api import (
     routes_chat,
     routes_events,
     routes_health,
+    routes_page,
     routes_records,
     routes_sessions,
     routes_sources,
@@ -43,6 +44,7 @@ def make_api(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI:
     app.state.event_readers = Counter()
     install_error_handlers(app)
     for routes in (
+        routes_page,
         routes_health,
         routes_chat,
         routes_sessions,
