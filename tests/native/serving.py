@@ -55,6 +55,7 @@ class NativeServed:
 
     :param engines: how many; each holds ``max_sessions``
     :param profile: of the family; the engines are its ``like``
+    :param scale: how much faster than real time everybody lives
     :param elsewhere: URL and model of an engine that runs already, in place of scripted ones; in real time
     """
 
@@ -68,6 +69,7 @@ class NativeServed:
         like: EngineProfile = MINICPM_LIKE,
         profile: NativeProfile | None = None,
         elsewhere: tuple[str, str] | None = None,
+        scale: float = SCALE,
         **settings: Any,
     ) -> None:
         defaults: dict[str, Any] = {
@@ -80,7 +82,7 @@ class NativeServed:
         self.settings = Settings(**{**defaults, **settings})
         self.profile = profile or native_profile(FAMILY)
         self.elsewhere = elsewhere
-        self.clock = FastClock(1.0 if elsewhere else SCALE)
+        self.clock = FastClock(1.0 if elsewhere else scale)
         self.engines = [
             DuplexEngine(script, like, max_sessions=max_sessions, clock=self.clock)
             for _ in range(0 if elsewhere else engines)

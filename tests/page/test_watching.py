@@ -100,8 +100,8 @@ async def test_it_looks_well_in_the_dark_and_on_a_phone(
         await visit.ready()
         await visit.shot(f"{name}-start")
         await visit.click("Camera")
-        await visit.click("Start")
-        await visit.ask("Tell me about the sun")
+        await visit.ask("Tell me about the sun")  # which starts it, too
+        await visit.is_live()
         await visit.reads("#timeline .row.response", "The sun is moving")
         await visit.reads("#timeline .row.silence", "Silence")
         await visit.shot(name)

@@ -47,6 +47,7 @@ const insight = new Insight(session, wire, plots, timeline);
 let model = null; // of GET /v1/models
 let context = null; // of sound
 let state = "idle";
+let asking = null; // a question from before the session was there
 
 // --- access ---------------------------------------------------------------------------------------------
 
@@ -94,9 +95,10 @@ function askKey(why) {
   });
 }
 
+/** Text mode where nothing on the other side can listen. */
 function hears(can) {
   $("microphone").disabled = !can;
-  $("microphone").title = can ? "" : "This model takes pictures and text; it does not listen.";
+  $("deaf").hidden = can;
 }
 
 // --- the session ----------------------------------------------------------------------------------------
@@ -112,13 +114,15 @@ async function start() {
   wire.start(await configuration());
 }
 
+const ask = (text) => session.ask(text, !picture.kind && uplink.muted);
+
 async function configuration() {
   const instructions = $("instructions").value.trim(), sample = $("voice-sample").files[0];
   const heard = model.audio_input;
   const exact = heard?.exact;
   return {
     type: "realtime",
-    include: ["vigil.tick"],
+    include: ["vigil.tick", "conversation.item.input_audio_transcription.delta"],
     extra_body: { auto_response: true },
     ...(heard ? { input_audio_format: exact ? heard.format : "pcm16", sample_rate_hz: exact ? heard.rate_hz : 16000 } : {}),
     ...($("persona").value ? { persona: $("persona").value } : {}),
@@ -196,6 +200,7 @@ session.addEventListener("session", () => {
   hears(uplink.hears);
   if (!uplink.hears && microphone.open) listen(false);
   if (session.view.persona) $("persona").value = session.view.persona;
+  if (asking && ask(asking)) asking = null;
 });
 session.addEventListener("notice", ({ detail }) => notices.show(detail.message, detail));
 session.addEventListener("flow", flow);
@@ -305,8 +310,10 @@ $("ask").onsubmit = (event) => {
   event.preventDefault();
   const text = $("ask-text").value.trim();
   if (!text) return;
-  if (session.ask(text, !picture.kind && uplink.muted)) $("ask-text").value = "";
-  else notices.show("Start a session first; then ask.", { code: "not_started" });
+  $("ask-text").value = "";
+  if (ask(text)) return;
+  asking = text; // once there is somebody to ask
+  if (["idle", "over", "refused"].includes(state)) start();
 };
 $("key-change").onclick = () => {
   setKey(null);

@@ -7,10 +7,11 @@ const RACES = new Set(["response_not_active", "playback_ack_too_late", "playback
 
 export class Session extends EventTarget {
   #parts;
-  #texts = new Map(); // by response
+  #texts = new Map(); // so far, by response or item
   #frames = []; // {at, thumb}, oldest first
   #acked = new Map(); // ms by response
-  #speaking = null;
+  #speaking = null; // the response that is being made
+  #last = null; // the newest response
   query = null; // {id, text}
   standing = false; // a question stands until it is cleared
   view = null;
@@ -39,10 +40,12 @@ export class Session extends EventTarget {
 
   /** Silence first, then what was heard is told, then the rest is cancelled. */
   async interrupt() {
-    const id = this.#speaking;
-    this.#heard(await this.#parts.player.flush());
-    this.#parts.conversation.caption(null);
-    if (id) this.#parts.wire.send({ type: "response.cancel", response_id: id });
+    const { player, conversation, wire } = this.#parts;
+    const unheard = player.sounding;
+    this.#heard(await player.flush());
+    conversation.caption(null);
+    if (this.#speaking) wire.send({ type: "response.cancel", response_id: this.#speaking });
+    else if (unheard && this.#last) wire.send({ type: "output_audio_buffer.clear", response_id: this.#last });
     this.#tell("flow");
   }
 
@@ -73,6 +76,8 @@ export class Session extends EventTarget {
     const { conversation, timeline } = this.#parts;
     switch (event.type) {
       case "session.created":
+        this.#detect(event.session);
+      // falls through
       case "session.updated":
       case "session.resumed":
         this.view = event.session;
@@ -95,8 +100,12 @@ export class Session extends EventTarget {
         if (this.query?.id === event.item_id) this.#query(null);
         return;
       case "conversation.item.input_audio_transcription.completed":
-        if (event.transcript?.trim()) conversation.user(event.item_id, event.transcript.trim());
-        return;
+        return this.#understood(event.item_id, event.transcript?.trim() ?? "");
+      case "conversation.item.input_audio_transcription.delta": {
+        const text = (this.#texts.get(event.item_id) ?? "") + event.delta;
+        this.#texts.set(event.item_id, text);
+        return conversation.caption(text);
+      }
       case "overlap.decision":
         if (event.action === "barge_in") this.#silence(null);
         return;
@@ -110,7 +119,7 @@ export class Session extends EventTarget {
     const { player, conversation, timeline } = this.#parts;
     switch (event.type) {
       case "response.created":
-        this.#speaking = id;
+        this.#speaking = this.#last = id;
         this.#texts.set(id, "");
         timeline.said(id, "");
         return this.#tell("flow");
@@ -168,6 +177,22 @@ export class Session extends EventTarget {
     if (this.standing) this.#query({ id: item.id, text });
   }
 
+  /** What the user said, in full; it replaces what was shown while it was said. */
+  #understood(id, text) {
+    this.#texts.delete(id);
+    if (!text) return;
+    this.#parts.conversation.caption(text);
+    this.#parts.conversation.user(id, text);
+    if (this.standing) this.#query({ id, text });
+  }
+
+  /** A model that is given ears takes turns by the server's detector; one that hears by itself needs none. */
+  #detect({ capabilities, turn_detection: detection }) {
+    const hears = capabilities?.optional_input_modalities?.includes("audio");
+    if (hears && capabilities.supports_reencode_context && !detection)
+      this.#parts.wire.send({ type: "session.update", session: { turn_detection: { type: "server_vad" } } });
+  }
+
   #query(query) {
     this.query = query;
     this.#tell("query");
@@ -204,7 +229,7 @@ export class Session extends EventTarget {
     this.#texts.clear();
     this.#acked.clear();
     this.#frames = [];
-    this.#speaking = null;
+    this.#speaking = this.#last = null;
     this.view = null;
     this.#query(null);
   }

@@ -5,6 +5,15 @@ import { clock, count, duration, make, words } from "./dom.js";
 const ROWS_MAX = 200;
 const RIBBON_MAX = 240;
 const THUMBS = 4;
+const WHY = {
+  gated: "nothing was asked yet",
+  model: "the model had nothing to say",
+  model_listen: "the model listens",
+  deduplicated: "it would have said the same again",
+  unhealthy: "the answer made no sense",
+  engine_late: "the engine was too late",
+  not_asked: "nobody asked for words",
+};
 const NAMES = { silence: "Silence", response: "Response", delegate: "Delegation" };
 
 export class Timeline {
@@ -137,10 +146,11 @@ export class Timeline {
 
 function body({ action, reasons, text, question }) {
   const why = Object.entries(reasons).sort((a, b) => b[1] - a[1]);
-  const because = why.map(([reason, n]) => (why.length > 1 ? `${words(reason)} (${n})` : words(reason))).join(", ");
+  const told = (reason) => WHY[reason] ?? words(reason);
+  const because = why.map(([reason, n]) => (why.length > 1 ? `${told(reason)} (${n})` : told(reason))).join("; ");
   return [
     question ? make("p", { className: "question" }, question) : null,
     text ? make("p", { className: "text" }, text) : null,
-    because && action !== "response" ? make("p", { className: "quiet why" }, `Because: ${because}`) : null,
+    because && action !== "response" ? make("p", { className: "quiet why" }, `Why: ${because}`) : null,
   ].filter(Boolean);
 }
