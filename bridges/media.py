@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from bridges.media_types import (
     MediaFrame,
     MediaInfo,
     MediaOptions,
+    MediaPiece,
+    MediaSound,
     MediaStatistics,
     Reader,
     shown,
@@ -35,6 +38,8 @@ __all__ = [
     "MediaFrame",
     "MediaInfo",
     "MediaOptions",
+    "MediaPiece",
+    "MediaSound",
     "MediaSource",
     "MediaStatistics",
     "open_media",
@@ -47,6 +52,8 @@ VIDEOS = frozenset(
 _STREAMS = ("rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "srt", "mms")
 _READY = 4
 """Samples that wait for the consumer of a file; the decoder then waits too."""
+_SOUNDS = 256
+"""Pieces of a live stream's sound that wait for the consumer; then the oldest give way."""
 _STOP_S = 30.0
 
 
@@ -61,7 +68,7 @@ class MediaSource:
         self._reader = reader
         self._live = reader.info.kind == "live"
         self._statistics = MediaStatistics()
-        self._ready: deque[MediaFrame] = deque()
+        self._ready: deque[MediaPiece] = deque()
         self._lock = threading.Lock()
         self._space = threading.Semaphore(_READY)
         self._stop = threading.Event()
@@ -78,6 +85,16 @@ class MediaSource:
 
     async def play(self) -> AsyncGenerator[MediaFrame, None]:
         """Samples in time order. Leaving the loop (or closing the generator) stops the decoder.
+
+        :raises MediaError: as ``feed``
+        """
+        async with aclosing(self.feed()) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, MediaFrame):
+                    yield piece
+
+    async def feed(self) -> AsyncGenerator[MediaPiece, None]:
+        """As ``play``, and the sound with them where ``MediaOptions.sound_rate_hz`` asks for it.
 
         :raises MediaError: the source delivered nothing
         """
@@ -96,8 +113,8 @@ class MediaSource:
             while True:
                 await arrived.wait()
                 arrived.clear()
-                while (frame := self._take()) is not None:
-                    yield frame
+                while (piece := self._take()) is not None:
+                    yield piece
                 # The end is set after the last sample: whoever sees it must look once more.
                 if self._ended and not self._ready:
                     break
@@ -108,48 +125,59 @@ class MediaSource:
             self._space.release()
             await asyncio.to_thread(self._thread.join, _STOP_S)
 
-    def _take(self) -> MediaFrame | None:
+    def _take(self) -> MediaPiece | None:
         with self._lock:
             if not self._ready:
                 return None
-            frame = self._ready.popleft()
+            piece = self._ready.popleft()
         self._space.release()
-        return frame
+        return piece
+
+    def _make_room(self, piece: MediaPiece) -> None:
+        """Of a live stream the newest picture waits, and so much of its sound."""
+        if isinstance(piece, MediaFrame):
+            kept = [each for each in self._ready if isinstance(each, MediaSound)]
+            self._statistics.dropped += len(self._ready) - len(kept)
+            self._ready = deque(kept)
+        elif len(self._ready) >= _SOUNDS:
+            oldest = next(each for each in self._ready if isinstance(each, MediaSound))
+            self._ready.remove(oldest)
+            self._statistics.sound_dropped += 1
 
     def _work(self, tell: Any) -> None:
         try:
-            for frame in self._reader.frames(self._stop, self._statistics):
+            for piece in self._reader.pieces(self._stop, self._statistics):
                 if not self._live:
                     self._space.acquire()
                 if self._stop.is_set():
                     return
                 with self._lock:
-                    if self._live and self._ready:
-                        self._statistics.dropped += len(self._ready)
-                        self._ready.clear()
-                    self._ready.append(frame)
+                    if self._live:
+                        self._make_room(piece)
+                    self._ready.append(piece)
                 tell()
         except MediaError as failure:
             self._failure = failure
         except Exception as fault:
             # A decoder's surprise must not end in a thread that nobody hears.
-            self._failure = MediaError("unreadable", f"{self.info.name}: {fault}")
+            self._failure = MediaError("unreadable", f"{self.info.name}: {shown(str(fault))}")
         finally:
             self._ended = True
             tell()
 
 
-def open_media(location: str, options: MediaOptions) -> MediaSource:
+def open_media(location: str, options: MediaOptions, place: Callable[[str], str] = str) -> MediaSource:
     """Find out what ``location`` is and make it ready to play.
 
     A path to a video or picture, a folder (its videos if it has any, else its pictures, in natural order), a
     pattern (``frame_%04d.jpg``, ``frame_*.png``), or a URL. An HTTP URL with a length plays like a file.
     Blocking: it opens what it finds.
 
+    :param place: asked before each connection to a live stream which URL is really opened
     :raises MediaError: nothing there can be played
     """
     if "://" in location:
-        return MediaSource(_remote(location, options))
+        return MediaSource(_remote(location, options, place))
     path = Path(location).expanduser()
     if path.is_dir():
         files = sorted((one for one in path.iterdir() if one.is_file()), key=natural)
@@ -173,9 +201,9 @@ def _files(paths: list[Path], name: str, options: MediaOptions, *, any_name: boo
     raise MediaError("not_found", f"there is no video and no picture in {name}")
 
 
-def _remote(url: str, options: MediaOptions) -> Reader:
+def _remote(url: str, options: MediaOptions, place: Callable[[str], str]) -> Reader:
     if url.partition("://")[0].lower() in _STREAMS:
-        return LiveReader(url, options)
+        return LiveReader(url, options, place=place)
     container, stream = open_video(url)
     with container:
         endless = duration_ms(container, stream) is None

@@ -28,7 +28,7 @@ class ImageReader:
         limit = options.max_duration_ms
         self.info = MediaInfo("images", name, end if limit is None else min(end, limit))
 
-    def frames(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaFrame]:
+    def pieces(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaFrame]:
         limit = self._options.max_duration_ms
         index = 0
         for _ in range(self._options.loop):

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
+from av.audio.frame import AudioFrame
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from bridges.media_clock import LiveClock, Repeats
 from bridges.media_types import (
     MediaError,
     MediaFrame,
     MediaInfo,
     MediaOptions,
+    MediaPiece,
     MediaStatistics,
     Sampler,
     shown,
 )
-from bridges.media_video import PictureClock, decode, encode, open_video
+from bridges.media_video import PictureClock, SoundTrack, decode, encode, open_video, sound_at
 
+ATTEMPTS = 20
+"""Tries to connect again before a stream counts as lost."""
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 5.0
+_UNSTAMPED = 5
+"""Pictures at the start of a connection that may come without a time stamp while later ones have it."""
 
 
 class LiveReader:
-    """Samples a live stream until it is stopped, or until it has been silent for ``give_up_s``.
+    """Samples a live stream until it is stopped, or until it is lost (``MediaStatistics.lost``).
 
     :param url: anything FFmpeg opens: RTSP, HTTP, RTMP, SRT, UDP
-    :param give_up_s: seconds without a picture after which the source ends; the first connection has one try
+    :param give_up_s: seconds without a picture after which the stream is lost and the source ends; so it is
+        after ``ATTEMPTS`` tries; the first connection has one
+    :param place: the URL that is really opened, asked before each connection; raises ``MediaError``
+    :param jitter: from 0 to 1; a wait is half its length and that part of the other half
     :param wait: sleeps so many seconds, or less when ``stop`` is set; ``now``: monotonic seconds
     """
 
@@ -35,6 +52,8 @@ class LiveReader:
         options: MediaOptions,
         *,
         give_up_s: float = 60.0,
+        place: Callable[[str], str] = str,
+        jitter: Callable[[], float] = random.random,
         wait: Callable[[threading.Event, float], object] = threading.Event.wait,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -42,45 +61,107 @@ class LiveReader:
         self._name = shown(url)
         self._options = options
         self._give_up_s = give_up_s
+        self._place = place
+        self._jitter = jitter
         self._wait = wait
         self._now = now
+        self._sampler = Sampler(options.period_ms, options.frames_per_tick)
+        self._repeats = Repeats()
+        self._last_ms = 0
+        self._last_at: float | None = None
+        self._full = False
         self.info = MediaInfo("live", self._name)
 
-    def frames(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaFrame]:
-        sampler = Sampler(self._options.period_ms, self._options.frames_per_tick)
-        limit = self._options.max_duration_ms
-        start_ms = last_ms = 0
-        last_at: float | None = None
+    def pieces(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaPiece]:
         delay = _FIRST_WAIT_S
         while not stop.is_set():
+            statistics.attempts += 1
+            before = statistics.decoded
             try:
-                container, stream = open_video(self._url)
-            except MediaError:
-                if last_at is None:
+                container, stream = open_video(self._place(self._url))
+            except MediaError as failed:
+                if self._last_at is None:
                     raise
+                statistics.warn(failed.message)
             else:
-                statistics.reconnects += last_at is not None
-                with container:
-                    clock = PictureClock(stream)
-                    if last_at is not None:
-                        # Media time runs on while nothing is received.
-                        start_ms = last_ms + max(1, round((self._now() - last_at) * 1000))
-                    for frame in decode(container, stream, stop, statistics):
-                        last_ms, last_at = start_ms + clock.time_of(frame), self._now()
-                        delay = _FIRST_WAIT_S
-                        if limit is not None and last_ms >= limit:
-                            return
-                        if sampler.wants(last_ms):
-                            statistics.delivered += 1
-                            yield MediaFrame(
-                                last_ms, *encode(frame, stream, self._options.bounds), self._name
-                            )
-                if last_at is None:
+                try:
+                    with container:
+                        yield from self._connection(container, stream, stop, statistics)
+                finally:
+                    statistics.connected = False
+                if self._full:
+                    return
+                if self._last_at is None and not stop.is_set():
                     raise MediaError("unreadable", f"nothing from {self._name} decodes")
-            if stop.is_set():
+            if stop.is_set() or self._last_at is None:
                 return
-            if self._now() - last_at > self._give_up_s:
-                statistics.warn(f"{self._name} sent nothing for {self._give_up_s:g} s")
+            if statistics.decoded > before:
+                delay, statistics.attempts = _FIRST_WAIT_S, 0
+            silent_s = self._now() - self._last_at
+            if silent_s > self._give_up_s or statistics.attempts >= ATTEMPTS:
+                lost = f"{self._name} sent nothing for {silent_s:.0f} s ({statistics.attempts} attempts)"
+                statistics.warn(lost)
+                statistics.lost = True
                 return
-            self._wait(stop, delay)
+            self._wait(stop, delay * (0.5 + 0.5 * self._jitter()))
             delay = min(_LONGEST_WAIT_S, delay * 2)
+
+    def _connection(
+        self,
+        container: InputContainer,
+        stream: VideoStream,
+        stop: threading.Event,
+        statistics: MediaStatistics,
+    ) -> Iterator[MediaPiece]:
+        clock: LiveClock | None = None
+        sound = SoundTrack.of(container, self._options, statistics)
+        unstamped = 0
+        old: set[int] = set()
+        repeating = False
+        self._repeats.connected()
+
+        def received(packet: Packet[Any]) -> None:
+            nonlocal repeating
+            repeating = packet.size > 0 and self._repeats.repeats(bytes(packet))
+            if repeating and packet.pts is not None:
+                old.add(packet.pts)
+
+        for frame in decode(container, stream, stop, statistics, sound, received):
+            now = self._now()
+            if not statistics.connected:
+                statistics.connected = True
+                statistics.reconnects += self._last_at is not None
+            if isinstance(frame, AudioFrame):
+                if clock is not None and not repeating:
+                    yield sound_at(clock.time_of("sound", _stamp_ms(frame), now * 1000), frame)
+                continue
+            if frame.pts in old or (frame.pts is None and repeating):
+                statistics.repeated += 1
+                continue
+            if frame.pts is None and unstamped < _UNSTAMPED:
+                unstamped += 1
+                continue
+            if clock is None:
+                clock = LiveClock(self._start_ms(now), now * 1000, PictureClock(stream).interval_ms)
+            self._last_ms = clock.time_of("video", _stamp_ms(frame), now * 1000)
+            self._last_at = now
+            statistics.attempts = 0
+            limit = self._options.max_duration_ms
+            if limit is not None and self._last_ms >= limit:
+                self._full = True
+                return
+            if self._sampler.wants(self._last_ms):
+                statistics.delivered += 1
+                yield MediaFrame(self._last_ms, *encode(frame, stream, self._options.bounds), self._name)
+
+    def _start_ms(self, now: float) -> float:
+        """Media time runs on while nothing is received."""
+        if self._last_at is None:
+            return 0.0
+        return self._last_ms + max(1.0, (now - self._last_at) * 1000)
+
+
+def _stamp_ms(frame: VideoFrame | AudioFrame) -> float | None:
+    if frame.pts is None or frame.time_base is None:
+        return None
+    return float(frame.pts * frame.time_base * 1000)

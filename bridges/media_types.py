@@ -10,19 +10,22 @@ from typing import Any, Protocol
 
 from bridges.frames import FrameBounds
 
-_USER = re.compile(r"//[^/]*@")
+_USER = re.compile(r"//[^/\s]*@")
+_QUERY = re.compile(r"(://[^\s?]*\?)[^\s'\"]+")
 
 
-def shown(location: str) -> str:
-    """A path or URL as people may see it: without user name and password."""
-    return _USER.sub("//", location)
+def shown(text: str) -> str:
+    """A path, a URL or a text with URLs as people may see it: without user name, password and query, in which
+    cameras take passwords too."""
+    return _QUERY.sub(r"\1...", _USER.sub("//", text))
 
 
 class MediaError(Exception):
     """A source that delivers nothing. The message says what to change.
 
     :param code: ``not_found``; ``no_video``: no picture in it; ``unreadable``: nothing in it decodes;
-        ``unsupported``: a protocol or codec this build lacks; ``unreachable``: a stream without connection
+        ``unsupported``: a protocol or codec this build lacks; ``unreachable``: a stream without connection;
+        ``login_refused``: user name or password are missing or wrong
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -41,6 +44,7 @@ class MediaOptions:
     :param bounds: of the encoded pictures
     :param loop: times a file or folder is played
     :param max_duration_ms: media time after which the source ends
+    :param sound_rate_hz: rate of the sound that is wanted; ``None``: pictures only
     """
 
     bounds: FrameBounds
@@ -48,6 +52,7 @@ class MediaOptions:
     frames_per_tick: int = 1
     loop: int = 1
     max_duration_ms: int | None = None
+    sound_rate_hz: int | None = None
 
     def __post_init__(self) -> None:
         if self.period_ms < 1 or self.frames_per_tick < 1 or self.loop < 1:
@@ -66,6 +71,26 @@ class MediaFrame:
     width: int
     height: int
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MediaSound:
+    """A piece of a source's sound, on the clock of its pictures.
+
+    :param media_time_ms: when its first sample was recorded
+    :param pcm: float32 little-endian mono samples at ``rate`` Hz
+    """
+
+    media_time_ms: int
+    pcm: bytes
+    rate: int
+
+    @property
+    def samples(self) -> int:
+        return len(self.pcm) // 4
+
+
+MediaPiece = MediaFrame | MediaSound
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +114,11 @@ class MediaStatistics:
     :param corrupt: packets or pictures that were damaged
     :param skipped: files of a folder that could not be used
     :param dropped: live samples replaced by newer ones before anyone took them
-    :param reconnects: connections made after the first
+    :param repeated: pictures that a stream sent again after a break, left out
+    :param connected: a live stream is being received; ``attempts``: tries since it last was
+    :param reconnects: connections made after the first; ``lost``: a live stream did not come back
+    :param sound: ``off``: not wanted; ``none``: there is no track; ``unsupported``; ``playing``
+    :param sound_dropped: pieces of sound that nobody took in time
     :param warnings: what a person should know, one line each, the first few
     """
 
@@ -98,7 +127,13 @@ class MediaStatistics:
     corrupt: int = 0
     skipped: int = 0
     dropped: int = 0
+    repeated: int = 0
+    connected: bool = False
+    attempts: int = 0
     reconnects: int = 0
+    lost: bool = False
+    sound: str = "off"
+    sound_dropped: int = 0
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
@@ -114,8 +149,8 @@ class Reader(Protocol):
 
     info: MediaInfo
 
-    def frames(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaFrame]:
-        """Samples in time order until the end or until ``stop`` is set.
+    def pieces(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaPiece]:
+        """Samples in time order, and the sound between them, until the end or until ``stop`` is set.
 
         :raises MediaError: nothing was delivered
         """

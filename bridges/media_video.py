@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, cast
 
 import av
 import av.error
 import numpy as np
+from av.audio.frame import AudioFrame
+from av.audio.resampler import AudioResampler
+from av.audio.stream import AudioStream
 from av.container import InputContainer
+from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from PIL import Image
@@ -21,6 +26,8 @@ from bridges.media_types import (
     MediaFrame,
     MediaInfo,
     MediaOptions,
+    MediaPiece,
+    MediaSound,
     MediaStatistics,
     Sampler,
     shown,
@@ -28,8 +35,12 @@ from bridges.media_types import (
 
 OPEN_S = 10.0
 READ_S = 10.0
+_LIVE = {"fpsprobesize": "0", "analyzeduration": "300000"}
+"""A camera is not looked at for seconds before it is shown."""
 _UNKNOWN_INTERVAL_MS = 40
 _MISSING_TAIL_MS = 1000
+_EARLY = 512
+"""Pieces of sound that wait for the first picture."""
 
 
 def open_video(location: str) -> tuple[InputContainer, VideoStream]:
@@ -38,15 +49,20 @@ def open_video(location: str) -> tuple[InputContainer, VideoStream]:
     :raises MediaError: it cannot be used
     """
     name = shown(location)
-    options = {"rtsp_transport": "tcp"} if location.startswith(("rtsp:", "rtsps:")) else {}
+    options = {"rtsp_transport": "tcp", **_LIVE} if location.startswith(("rtsp:", "rtsps:")) else {}
     remote = "://" in location
     try:
         container = av.open(location, options=options, timeout=(OPEN_S, READ_S) if remote else None)
     except (av.error.FileNotFoundError, av.error.HTTPNotFoundError) as missing:
         raise MediaError("not_found", f"there is no {name}") from missing
+    except (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError) as refused:
+        raise MediaError("login_refused", f"{name} refuses the user name and password given") from refused
     except (av.error.ProtocolNotFoundError, av.error.DemuxerNotFoundError) as unknown:
         raise MediaError("unsupported", f"{name}: {_why(unknown)}") from unknown
     except (av.error.InvalidDataError, av.error.PermissionError, av.error.IsADirectoryError) as broken:
+        if remote and not location.startswith("http"):
+            # A server that never answers looks like this as well.
+            raise MediaError("unreachable", f"{name} sends no stream: {_why(broken)}") from broken
         raise MediaError("unreadable", f"{name} is not a readable video: {_why(broken)}") from broken
     except (av.error.FFmpegError, OSError) as failed:
         code = "unreachable" if remote else "unreadable"
@@ -100,17 +116,61 @@ class PictureClock:
         self.last_ms = time_ms
         return time_ms
 
+    def sound_of(self, frame: AudioFrame) -> int | None:
+        """When sound was recorded, by the pictures' clock; ``None`` before the first picture, or unknown."""
+        if self._zero is None or frame.pts is None or frame.time_base is None:
+            return None
+        return round(frame.pts * frame.time_base * 1000) - self._zero
+
     @property
     def end_ms(self) -> int:
         """When the last picture has been shown."""
         return 0 if self.last_ms is None else self.last_ms + self.interval_ms
 
 
+class SoundTrack:
+    """The sound of one connection or file: mono at the rate that is wanted, resampled as one stream."""
+
+    def __init__(self, stream: AudioStream, rate: int) -> None:
+        self.stream = stream
+        self._resampler = AudioResampler(format="flt", layout="mono", rate=rate)
+
+    @classmethod
+    def of(
+        cls, container: InputContainer, options: MediaOptions, statistics: MediaStatistics
+    ) -> SoundTrack | None:
+        """The container's first track, if it is wanted, there, and in a codec of this build."""
+        if options.sound_rate_hz is None:
+            return None
+        if not container.streams.audio:
+            statistics.sound = "none"
+            return None
+        stream = container.streams.audio[0]
+        try:
+            known = stream.codec_context is not None and stream.rate > 0
+        except (AttributeError, av.error.FFmpegError, ValueError):
+            known = False
+        statistics.sound = "playing" if known else "unsupported"
+        return cls(stream, options.sound_rate_hz) if known else None
+
+    def resample(self, frame: AudioFrame) -> list[AudioFrame]:
+        return self._resampler.resample(frame)
+
+
 def decode(
-    container: InputContainer, stream: VideoStream, stop: threading.Event, statistics: MediaStatistics
-) -> Iterator[VideoFrame]:
-    """All pictures that decode, in order of presentation. Damage is counted, not raised."""
-    packets = container.demux(stream)
+    container: InputContainer,
+    stream: VideoStream,
+    stop: threading.Event,
+    statistics: MediaStatistics,
+    sound: SoundTrack | None = None,
+    received: Callable[[Packet[Any]], None] = lambda _: None,
+) -> Iterator[VideoFrame | AudioFrame]:
+    """All pictures that decode, in order of presentation, and the sound as it comes between them. Damage is
+    counted, not raised.
+
+    :param received: told of each packet of the video before its pictures
+    """
+    packets = container.demux(*([stream] if sound is None else [stream, sound.stream]))
     while not stop.is_set():
         try:
             packet = next(packets)
@@ -119,6 +179,8 @@ def decode(
         except av.error.FFmpegError as cut:
             statistics.warn(f"{shown(container.name)} breaks off: {_why(cut)}")
             break
+        if packet.stream is stream:
+            received(packet)
         try:
             frames = packet.decode()
         except av.error.FFmpegError:
@@ -129,6 +191,13 @@ def decode(
                 statistics.decoded += 1
                 statistics.corrupt += frame.is_corrupt
                 yield frame
+            elif sound is not None and isinstance(frame, AudioFrame):
+                try:
+                    heard = sound.resample(frame)
+                except (av.error.FFmpegError, ValueError):
+                    statistics.corrupt += 1  # a camera that changes its format in the middle
+                    continue
+                yield from heard
     if stop.is_set():
         return
     try:
@@ -137,6 +206,10 @@ def decode(
             yield frame
     except (av.error.FFmpegError, EOFError):
         return
+
+
+def sound_at(time_ms: int, frame: AudioFrame) -> MediaSound:
+    return MediaSound(time_ms, frame.to_ndarray().astype("<f4", copy=False).tobytes(), frame.sample_rate)
 
 
 def encode(frame: VideoFrame, stream: VideoStream, bounds: FrameBounds) -> tuple[bytes, int, int]:
@@ -194,7 +267,7 @@ class VideoReader:
             duration = duration * options.loop if limit is None else min(limit, duration * options.loop)
         self.info = MediaInfo("video", name, duration)
 
-    def frames(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaFrame]:
+    def pieces(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaPiece]:
         options = self._options
         sampler = Sampler(options.period_ms, options.frames_per_tick)
         start_ms = 0
@@ -211,10 +284,19 @@ class VideoReader:
                     continue
                 with container:
                     clock, name = PictureClock(stream), PurePath(location).name
-                    for frame in decode(container, stream, stop, statistics):
+                    sound = SoundTrack.of(container, options, statistics)
+                    early: deque[AudioFrame] = deque(maxlen=_EARLY)
+                    for frame in decode(container, stream, stop, statistics, sound):
+                        if isinstance(frame, AudioFrame):
+                            # A decoder takes several packets before it gives the first picture.
+                            early.append(frame)
+                            if clock.last_ms is not None:
+                                yield from _heard(early, clock, start_ms)
+                            continue
                         time_ms = start_ms + clock.time_of(frame)
                         if options.max_duration_ms is not None and time_ms >= options.max_duration_ms:
                             return
+                        yield from _heard(early, clock, start_ms)
                         if sampler.wants(time_ms):
                             statistics.delivered += 1
                             yield MediaFrame(time_ms, *encode(frame, stream, options.bounds), name)
@@ -241,6 +323,15 @@ class VideoReader:
     ) -> None:
         if declared_ms is not None and declared_ms - clock.end_ms > _MISSING_TAIL_MS and not stop.is_set():
             statistics.warn(f"{name} ends after {clock.end_ms / 1000:.1f} s of {declared_ms / 1000:.1f} s")
+
+
+def _heard(early: deque[AudioFrame], clock: PictureClock, start_ms: int) -> Iterator[MediaSound]:
+    """What was heard since the first picture, or with it."""
+    while early:
+        frame = early.popleft()
+        time_ms = clock.sound_of(frame)
+        if time_ms is not None and time_ms >= 0:
+            yield sound_at(start_ms + time_ms, frame)
 
 
 def _why(error: Exception) -> str:

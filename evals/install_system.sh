@@ -9,6 +9,11 @@ declare -A packages=(
     [/usr/bin/flite]=flite
     [/usr/bin/espeak-ng]=espeak-ng
     [/usr/bin/chromium]=chromium
+    [/usr/lib/*/girepository-1.0/GstRtspServer-1.0.typelib]=gir1.2-gst-rtsp-server-1.0
+    [/usr/lib/python3/dist-packages/gi/__init__.py]=python3-gi
+    [/usr/lib/*/gstreamer-1.0/libgstx264.so]=gstreamer1.0-plugins-ugly
+    [/usr/lib/*/gstreamer-1.0/libgstrtp.so]=gstreamer1.0-plugins-good
+    [/usr/lib/*/gstreamer-1.0/libgstapp.so]=gstreamer1.0-plugins-base
 )
 missing=()
 for file in "${!packages[@]}"; do

@@ -44,7 +44,8 @@ from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.session.backend import BackendOutput, Clock, SessionConfig, TickDone, TickStarted
 from orchestrator.settings import Settings
-from orchestrator.sources import SourceRules, Sources
+from orchestrator.source_rules import SourceRules
+from orchestrator.sources import SourceLimits, Sources
 from orchestrator.text_access import ImageAccess
 from orchestrator.track import Built, Track
 from orchestrator.version import vigil_version
@@ -85,8 +86,9 @@ class Core:
         self.sockets = OpenSockets()
         self.sources = Sources(
             SourceRules(frozenset(settings.sources.allow_hosts), settings.sources.folder),
+            SourceLimits(settings.sources.per_tenant, settings.sources.total),
             track.offer.frames,
-            track.offer.period_ms,
+            track.offer.capabilities,
             self.clock,
             self.ids,
             lambda session_id: self.memory_of(session_id).media_time_ms,
@@ -240,6 +242,7 @@ class Core:
             "lag_seconds": max((p.lag_s or 0.0 for p in self._parts.values()), default=0.0),
             **({"store_writer": store["writer"], "store_open": float(store["open"])} if store else {}),
             **(self.records.gauges() if self.records else {}),
+            **self.sources.gauges(),
             **self.track.gauges(tuple(parts.built for parts in self._parts.values())),
         }
 

@@ -18,10 +18,13 @@ class Commands(TyperGroup):
     """Commands of other rooms are imported when they are named, so that the service never imports them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return ["serve", "talk", "key", "engine", "replay", "session", "voice", "doctor", "version"]
+        shown = ["serve", "talk", "attach", "detach", "key", "engine", "replay", "session", "voice", "doctor"]
+        return [*shown, "version"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         lazy = {
+            "attach": _attach,
+            "detach": _detach,
             "engine": _engine,
             "replay": _replay,
             "session": _session,
@@ -221,6 +224,24 @@ def _voice() -> Any:
     from orchestrator.voice_cli import app as voice
 
     return typer.main.get_group(voice)
+
+
+def _attach() -> Any:
+    from orchestrator.attach_cli import attach
+
+    return _single(attach)
+
+
+def _detach() -> Any:
+    from orchestrator.attach_cli import detach
+
+    return _single(detach)
+
+
+def _single(function: Any) -> Any:
+    group = typer.Typer(add_completion=False)
+    group.command()(function)
+    return typer.main.get_command(group)
 
 
 def _doctor() -> Any:

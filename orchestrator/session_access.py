@@ -105,6 +105,20 @@ class ServerAccess:
     def delete(self, name: str) -> str:
         return str(self._json("DELETE", f"{_path(name)}")["id"])
 
+    def attach(self, name: str, source: str) -> Record:
+        """Have a source shown to the session; returns its state."""
+        return self._json("POST", f"{_path(name)}/sources", json={"source": source})
+
+    def sources(self, name: str) -> list[Record]:
+        """Of one session, oldest first."""
+        return list(self._json("GET", f"{_path(name)}/sources")["data"])
+
+    def source(self, name: str, source_id: str) -> Record:
+        return self._json("GET", f"{_path(name)}/sources/{quote(source_id, safe='')}")
+
+    def detach(self, name: str, source_id: str) -> None:
+        self._json("DELETE", f"{_path(name)}/sources/{quote(source_id, safe='')}")
+
     def _json(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         with self._told():
             response = self._http.request(method, path, **more)

@@ -119,6 +119,22 @@ def memory(
 
 
 @app.command()
+def sources(session: Name, server: Server = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """What a running service shows to it: cameras and files, and how they do."""
+    from orchestrator.attach_cli import HERE, line
+    from orchestrator.session_access import ServerAccess
+
+    with _access(server or HERE, api_key, None, LOCAL) as access:
+        assert isinstance(access, ServerAccess)
+        found = access.sources(session)
+    if json:
+        _print_json(found)
+        return
+    for each in found:
+        typer.echo(f"{line(each)}, {each['source']}")
+
+
+@app.command()
 def export(
     session: Name,
     out: Annotated[

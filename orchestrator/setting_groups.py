@@ -90,11 +90,15 @@ class SourcesGroup(_Hosts):
     """Files and streams that a client may have read by the service itself."""
 
     allow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="hosts from which RTSP, RTMP and SRT streams may be read"
+        (),
+        description="hosts from which RTSP, RTMP and SRT streams may be read; naming a private address or"
+        " network admits it",
     )
     folder: DirectoryPath | None = Field(
         None, description="folder below which files may be read; default: no files"
     )
+    per_tenant: int = Field(8, ge=1, description="sources of one tenant that play at a time")
+    total: int = Field(32, ge=1, description="sources that play at a time, of all tenants")
 
 
 class Decision(Group):

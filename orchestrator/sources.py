@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import aclosing
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
+
+import numpy as np
 
 from bridges.frames import FrameBounds
-from bridges.media import MediaError, MediaFrame, MediaOptions, MediaSource, open_media
+from bridges.media import MediaError, MediaOptions, MediaPiece, MediaSource, open_media
 from bridges.media_types import shown
 from orchestrator.runtime.actor import Session
-from orchestrator.session.backend import Clock, Ids
+from orchestrator.session.backend import Capabilities, Clock, Ids
 from orchestrator.session.commands import AppendInput
-from orchestrator.session.units import FrameInput, InputUnit
+from orchestrator.session.media import rms
+from orchestrator.source_rules import SourceRules
+from orchestrator.source_units import TimedUnit, Units
 from orchestrator.wire.errors import (
+    Conflict,
+    EngineUnavailable,
     Forbidden,
     InvalidRequest,
     NotFound,
@@ -27,180 +32,360 @@ from orchestrator.wire.errors import (
     VigilError,
 )
 
-STREAMS = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "srt"})
-_KEPT = 16  # ended sources of a session that can still be asked about
+_KEPT = 16
+"""Ended sources of a session that can still be asked about."""
+_OPEN_S = 15.0
+_STOP_S = 3.0
+"""Wait for a decoder to stop; one that waits for a silent camera ends later by its own deadline."""
+_OVER = frozenset({"ended", "failed"})
 
 _log = logging.getLogger(__name__)
 
+Charge = Callable[[int], None]
+
 
 @dataclass(frozen=True, slots=True)
-class SourceRules:
-    """:param hosts: from which streams may be read
-    :param folder: below which files may be; without both there are no sources
-    """
+class SourceLimits:
+    """Sources that play at a time, of one tenant and in all."""
 
-    hosts: frozenset[str] = frozenset()
-    folder: Path | None = None
-
-    def location(self, wanted: str) -> str:
-        """What to open. Raises ``Forbidden`` (``source_not_allowed``) or ``InvalidRequest``."""
-        parts = urlsplit(wanted)
-        if parts.scheme:
-            if parts.scheme not in STREAMS:
-                known = ", ".join(sorted(STREAMS))
-                raise InvalidRequest(f"a stream is one of {known}; a file has no scheme", param="source")
-            if (parts.hostname or "") not in self.hosts:
-                raise _not_allowed(f"streams from {parts.hostname} are not allowed (sources.allow_hosts)")
-            return wanted
-        if self.folder is None:
-            raise _not_allowed("files are not allowed (sources.folder)")
-        root = self.folder.resolve()
-        path = (root / wanted).resolve()
-        if not path.is_relative_to(root) or not path.exists():
-            raise _not_allowed(f"there is no {wanted} in the folder of sources")
-        return str(path)
+    per_tenant: int = 8
+    total: int = 32
 
 
+@dataclass(eq=False, slots=True)
 class _Reading:
-    """One source of one session."""
+    """One source of one session. Counters: see ``public``."""
 
-    def __init__(
-        self, source_id: str, location: str, media: MediaSource, charge: Callable[[int], None]
-    ) -> None:
-        self.id = source_id
-        self.location = location
-        self.media = media
-        self.charge = charge
-        self.state = "playing"
-        self.error: str | None = None
-        self.frames = 0
-        self.dropped = 0
-        self.task: asyncio.Task[None]
+    id: str
+    tenant: str
+    location: str
+    charge: Charge
+    hears: bool
+    media: MediaSource | None = None
+    task: asyncio.Task[None] | None = None
+    state: str = "connecting"
+    error: str | None = None
+    message: str | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    newest_ms: int | None = None
+    lag_ms: float = 0.0
+    least_behind_ms: float | None = None
+
+    def end(self, state: str, error: str | None = None, message: str | None = None) -> None:
+        """Only the first end counts."""
+        if self.state not in _OVER:
+            self.state, self.error, self.message = state, error, message
+
+    def seen(self, media_time_ms: int, now_ms: float) -> None:
+        """Something recorded at that media time is handed over now."""
+        behind = now_ms - media_time_ms
+        least = self.least_behind_ms
+        self.least_behind_ms = behind if least is None else min(least, behind)
+        self.lag_ms = behind - self.least_behind_ms
 
     def public(self) -> dict[str, Any]:
+        """The wire's object of a source; the README tells its fields."""
+        told = self.media.statistics() if self.media else {}
+        live = self.media is not None and self.media.info.kind == "live"
+        state = self.state
+        if state == "playing" and live and not told["connected"]:
+            state = "reconnecting" if told["decoded"] else "connecting"
         return {
             "id": self.id,
             "object": "session.source",
             "source": self.location,
-            "state": self.state,
-            "frames": self.frames,
-            "dropped": self.dropped,
+            "live": live,
+            "state": state,
+            "frames": self.counts["frames"],
+            "dropped": self.counts["dropped"] + told.get("dropped", 0),
+            "repeated": told.get("repeated", 0),
+            "corrupt": told.get("corrupt", 0),
+            "reconnects": told.get("reconnects", 0),
+            "attempts": told.get("attempts", 0),
+            "media_time_ms": self.newest_ms,
+            "lag_ms": round(self.lag_ms),
+            "sound": told.get("sound", "off") if self.hears else "not_taken",
+            "sound_ms": self.counts["sound_ms"],
+            "sound_dropped": self.counts["sound_dropped"] + told.get("sound_dropped", 0),
             "error": self.error,
+            "message": self.message,
         }
+
+
+@dataclass(eq=False, slots=True)
+class _Room:
+    """The sources of one session, oldest first, and who waits for its end.
+
+    :param heard_ms: end of the newest sound, on the session's media clock
+    """
+
+    readings: list[_Reading] = field(default_factory=list)
+    watch: asyncio.Task[None] | None = None
+    heard_ms: int = 0
 
 
 class Sources:
     """At most one source of a session plays at a time. It ends with its session.
 
+    :param bounds: of the pictures; ``period_ms``: between them
+    :param capabilities: of all sessions: whether they hear, and at which rate
     :param newest_ms: capture time of the newest frame of a session, on its media clock
     """
 
     def __init__(
         self,
         rules: SourceRules,
+        limits: SourceLimits,
         bounds: FrameBounds,
-        period_ms: int,
+        capabilities: Capabilities,
         clock: Clock,
         ids: Ids,
         newest_ms: Callable[[str], int | None],
     ) -> None:
         self._rules = rules
-        self._options = MediaOptions(bounds, period_ms)
+        self._limits = limits
+        inputs = (*capabilities.required_input_modalities, *capabilities.optional_input_modalities)
+        self._hears = "audio" in inputs
+        self._options = MediaOptions(
+            bounds,
+            capabilities.chunk_period_ms,
+            sound_rate_hz=capabilities.input_rate_hz if self._hears else None,
+        )
         self._clock = clock
         self._ids = ids
         self._newest_ms = newest_ms
-        self._readings: dict[str, list[_Reading]] = {}
+        self._rooms: dict[str, _Room] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._past: Counter[str] = Counter()
+        self._closed = False
 
-    async def add(self, session: Session, wanted: str, charge: Callable[[int], None]) -> dict[str, Any]:
+    async def add(self, session: Session, tenant: str, wanted: str, charge: Charge) -> dict[str, Any]:
         """Begin to show a source to the session. All methods raise ``VigilError``.
 
-        :param charge: told of each frame's bytes; a frame that it refuses is dropped
+        :param charge: told of each unit's bytes; a unit that it refuses is dropped
         """
-        readings = self._readings.setdefault(session.id, [])
-        if any(reading.state == "playing" for reading in readings):
-            raise Unsupported(
-                "this session has a source already; a session watches one camera", code="unsupported_cameras"
-            )
         location = self._rules.location(wanted)
+        self._check(session, tenant)
+        room = self._rooms.get(session.id)
+        if room is None:
+            room = self._rooms[session.id] = _Room()
+            room.watch = asyncio.create_task(self._watch(session, room), name=f"sources:{session.id}")
+        # From here on it counts, though it is not open yet: two requests at once don't both pass.
+        reading = _Reading(self._ids("src"), tenant, shown(wanted), charge, self._hears)
+        room.readings.append(reading)
         try:
-            media = await asyncio.to_thread(open_media, location, self._options)
-        except MediaError as error:
-            raise InvalidRequest(error.message, code=error.code, param="source") from error
-        reading = _Reading(self._ids("src"), shown(wanted), media, charge)
-        readings.append(reading)
-        del readings[:-_KEPT]
-        reading.task = asyncio.create_task(self._run(session, reading), name=f"source:{session.id}")
+            reading.media = await self._opened(location)
+        except BaseException:
+            reading.end("failed")
+            room.readings.remove(reading)
+            raise
+        if reading.state in _OVER or not session.is_open:
+            reading.end("ended")
+            raise Conflict("the session ended, or the source was removed meanwhile", code="source_removed")
+        self._trim(room)
+        reading.state = "playing"
+        reading.task = asyncio.create_task(self._run(session, room, reading), name=f"source:{session.id}")
         return reading.public()
 
     def of(self, session: Session) -> list[dict[str, Any]]:
-        return [reading.public() for reading in self._readings.get(session.id, ())]
+        room = self._rooms.get(session.id)
+        return [reading.public() for reading in room.readings] if room else []
+
+    def one(self, session: Session, source_id: str) -> dict[str, Any]:
+        return self._find(session, source_id).public()
 
     async def remove(self, session: Session, source_id: str) -> None:
         """Stop a source, and forget it."""
-        readings = self._readings.get(session.id, [])
-        reading = next((r for r in readings if r.id == source_id), None)
-        if reading is None:
-            raise NotFound(f"this session has no source {source_id}", code="unknown_source")
-        await _stopped(reading)
-        readings.remove(reading)
+        reading = self._find(session, source_id)
+        await self._stop([reading])
+        room = self._rooms.get(session.id)
+        if room is not None and reading in room.readings:
+            room.readings.remove(reading)
+            self._remember(reading)
 
     async def aclose(self) -> None:
-        for readings in tuple(self._readings.values()):
-            for reading in readings:
-                await _stopped(reading)
+        """Stop all; nothing is added any more. Idempotent."""
+        self._closed = True
+        for room in self._rooms.values():
+            if room.watch is not None:
+                room.watch.cancel()
+        await self._stop(list(self._all()))
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=_STOP_S)
+
+    def gauges(self) -> Mapping[str, float | Mapping[str, float]]:
+        """For the metrics: sources by state, and what all of them have done so far."""
+        states: Counter[str] = Counter({"connecting": 0, "playing": 0, "reconnecting": 0})
+        totals = Counter(self._past)
+        lag_ms = 0
+        for reading in self._all():
+            told = reading.public()
+            totals.update(_totals(told))
+            if told["state"] not in _OVER:
+                states[told["state"]] += 1
+                lag_ms = max(lag_ms, told["lag_ms"])
+        names = ("frames", "dropped", "repeated", "corrupt", "reconnects", "sound_ms", "sound_dropped")
+        return {
+            "sources": {name: float(number) for name, number in states.items()},
+            "sources_lag_seconds": lag_ms / 1000,
+            "sources_total": {name: float(totals[name]) for name in names},
+        }
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    def _all(self) -> Iterator[_Reading]:
+        for room in self._rooms.values():
+            yield from room.readings
+
+    def _find(self, session: Session, source_id: str) -> _Reading:
+        room = self._rooms.get(session.id)
+        for reading in room.readings if room else ():
+            if reading.id == source_id:
+                return reading
+        raise NotFound(f"this session has no source {source_id}", code="unknown_source")
+
+    def _check(self, session: Session, tenant: str) -> None:
+        if self._closed:
+            raise EngineUnavailable("the service is shutting down", code="draining")
+        live = [reading for reading in self._all() if reading.state not in _OVER]
+        room = self._rooms.get(session.id)
+        if room is not None and any(reading in live for reading in room.readings):
+            raise Unsupported(
+                "this session has a source already; a session watches one camera", code="unsupported_cameras"
+            )
+        own = sum(reading.tenant == tenant for reading in live)
+        if own >= self._limits.per_tenant or len(live) >= self._limits.total:
+            raise ResourceExhausted(
+                f"{own} of your sources play, {len(live)} in all; remove one first",
+                code="source_limit_reached",
+                retry_after_s=5.0,
+            )
+
+    async def _opened(self, location: str) -> MediaSource:
+        def work() -> MediaSource:
+            if "://" in location:
+                self._place(location)
+            return open_media(location, self._options, self._place)
+
+        try:
+            async with asyncio.timeout(_OPEN_S):
+                return await asyncio.to_thread(work)
+        except MediaError as error:
+            if error.code == "source_not_allowed":
+                raise Forbidden(error.message, code=error.code, param="source") from None
+            raise InvalidRequest(error.message, code=error.code, param="source") from None
+        except TimeoutError:
+            raise InvalidRequest(
+                f"{shown(location)} did not open within {_OPEN_S:g} s", code="unreachable", param="source"
+            ) from None
+
+    def _place(self, url: str) -> str:
+        try:
+            return self._rules.address(url)
+        except VigilError as refused:
+            raise MediaError(refused.code, refused.message) from None
+        except OSError as unknown:
+            raise MediaError("unreachable", f"{shown(url)}: {unknown.strerror or unknown}") from None
+
+    async def _watch(self, session: Session, room: _Room) -> None:
+        await session.closed.wait()
+        self._rooms.pop(session.id, None)
+        await self._stop(room.readings)
+        for reading in room.readings:
+            self._remember(reading)
+
+    async def _stop(self, readings: list[_Reading]) -> None:
+        tasks = {reading.task for reading in readings if reading.task and not reading.task.done()}
+        for reading in readings:
+            reading.end("ended")
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self._leaving |= tasks
+            for task in tasks:
+                task.add_done_callback(self._leaving.discard)
+            await asyncio.wait(tasks, timeout=_STOP_S)
+
+    def _trim(self, room: _Room) -> None:
+        for old in room.readings[:-_KEPT]:
+            self._remember(old)
+        del room.readings[:-_KEPT]
+
+    def _remember(self, reading: _Reading) -> None:
+        self._past.update(_totals(reading.public()))
 
     # --- one source ---------------------------------------------------------------------------------------
 
-    async def _run(self, session: Session, reading: _Reading) -> None:
-        ended = asyncio.create_task(session.closed.wait())
-        playing = asyncio.create_task(self._play(session, reading))
+    async def _run(self, session: Session, room: _Room, reading: _Reading) -> None:
+        assert reading.media is not None
         try:
-            await asyncio.wait({ended, playing}, return_when=asyncio.FIRST_COMPLETED)
-            if playing.done():
-                playing.result()
-            reading.state = "ended"
+            await self._play(session, room, reading, reading.media)
+            if reading.media.statistics()["lost"]:
+                reading.end("failed", "stream_lost", reading.media.statistics()["warnings"][-1])
+            else:
+                reading.end("ended")
         except MediaError as error:
-            reading.state, reading.error = "failed", error.code
+            reading.end("failed", error.code, error.message)
         except VigilError as error:
-            reading.state, reading.error = "ended", error.code
-        except Exception:
-            _log.exception("a source of session %s failed", session.id)
-            reading.state, reading.error = "failed", "internal_error"
-        finally:
-            for task in (ended, playing):
-                task.cancel()
-            await asyncio.gather(ended, playing, return_exceptions=True)
-            if not session.is_open:
-                self._readings.pop(session.id, None)
+            reading.end("ended", error.code, error.message)
+        except asyncio.CancelledError:
+            reading.end("ended")
+            raise
+        except Exception as fault:
+            # Its message may hold the source's URL, with what that hides.
+            _log.error("a source of session %s failed: %s", session.id, type(fault).__name__)
+            reading.end("failed", "internal_error")
 
-    async def _play(self, session: Session, reading: _Reading) -> None:
+    async def _play(self, session: Session, room: _Room, reading: _Reading, media: MediaSource) -> None:
         newest = self._newest_ms(session.id)
-        origin_ms = 0 if newest is None else newest + self._options.period_ms
-        live = reading.media.info.kind == "live"
+        # Its clock goes on behind all that the session has seen, and heard of a source before.
+        units = Units(max(0 if newest is None else newest + self._options.period_ms, room.heard_ms))
+        live = media.info.kind == "live"
         began = self._clock.now()
-        async with aclosing(reading.media.play()) as frames:
-            async for frame in frames:
-                if not live and (early := began + frame.media_time_ms / 1000 - self._clock.now()) > 0:
+        async with aclosing(media.feed()) as pieces:
+            async for piece in pieces:
+                if not live and (early := began + piece.media_time_ms / 1000 - self._clock.now()) > 0:
                     await self._clock.sleep(early)
-                await self._show(session, reading, frame, origin_ms)
+                await self._take(session, room, reading, units, piece)
+        for unit in units.finish():
+            await self._show(session, room, reading, unit)
 
-    async def _show(self, session: Session, reading: _Reading, frame: MediaFrame, origin_ms: int) -> None:
-        picture = FrameInput(frame.data, origin_ms + frame.media_time_ms)
+    async def _take(
+        self, session: Session, room: _Room, reading: _Reading, units: Units, piece: MediaPiece
+    ) -> None:
+        reading.seen(piece.media_time_ms, self._clock.now() * 1000)
+        before = units.dropped
+        for unit in units.add(piece):
+            await self._show(session, room, reading, unit)
+        reading.counts["dropped"] += units.dropped - before
+
+    async def _show(self, session: Session, room: _Room, reading: _Reading, timed: TimedUnit) -> None:
+        unit, speech = timed.unit, False
+        if unit.pcm:
+            room.heard_ms = round(timed.start_ms + timed.duration_ms)
+            speech = rms(np.frombuffer(unit.pcm, "<f4")) >= session.config.overlap_silence_rms
+            unit = replace(unit, speech=speech, start_ms=float(timed.start_ms))
         try:
-            reading.charge(len(frame.data))
-            await session.submit(AppendInput(self._ids("op"), InputUnit((picture,))))
+            reading.charge(unit.size)
+            await session.submit(
+                AppendInput(
+                    self._ids("op"),
+                    unit,
+                    is_speech=speech,
+                    duration_ms=timed.duration_ms,
+                    start_ms=float(timed.start_ms),
+                )
+            )
         except ResourceExhausted:
-            reading.dropped += 1  # the session is behind, or a quota used up; the next frame is newer anyway
-        else:
-            reading.frames += 1
+            # The session is behind, or a quota used up; what comes next is newer anyway.
+            reading.counts["dropped"] += len(unit.frames)
+            reading.counts["sound_dropped"] += unit.pcm is not None
+            return
+        reading.counts["frames"] += len(unit.frames)
+        reading.counts["sound_ms"] += round(timed.duration_ms)
+        with suppress(ValueError):
+            reading.newest_ms = max(frame.media_time_ms for frame in unit.frames)
 
 
-async def _stopped(reading: _Reading) -> None:
-    reading.task.cancel()
-    await asyncio.gather(reading.task, return_exceptions=True)
-    if reading.state == "playing":
-        reading.state = "ended"
-
-
-def _not_allowed(message: str) -> Forbidden:
-    return Forbidden(message, code="source_not_allowed", param="source")
+def _totals(told: Mapping[str, Any]) -> dict[str, int]:
+    return {name: value for name, value in told.items() if isinstance(value, int) and name != "live"}

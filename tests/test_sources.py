@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.sources import SourceRules
+from orchestrator.source_rules import SourceRules
 from orchestrator.wire.errors import Forbidden, InvalidRequest
 from tests.api.scripted import error
 from tests.api.serving import Served
@@ -65,7 +65,7 @@ async def test_a_source_plays_beside_a_socket_and_ends_with_its_session(tmp_path
             assert tick["frames"] == 1
             await t.send("session.close")
             await t.closed()
-        await eventually(lambda: not served.core.sources._readings)
+        await eventually(lambda: not served.core.sources._rooms)
 
 
 async def test_a_source_is_charged_to_the_tenant_that_added_it(tmp_path: Path) -> None:

@@ -136,10 +136,13 @@ class SessionRecords(Protocol):
 class SessionSources(Protocol):
     """Files and streams that the service shows to a session. All raise ``VigilError``."""
 
-    async def add(self, session: Session, wanted: str, charge: Callable[[int], None]) -> dict[str, Any]:
-        """``charge``: told of each frame's bytes; by raising it keeps the frame out."""
+    async def add(
+        self, session: Session, tenant: str, wanted: str, charge: Callable[[int], None]
+    ) -> dict[str, Any]:
+        """``charge``: told of each unit's bytes; by raising it keeps the unit out."""
 
     def of(self, session: Session) -> list[dict[str, Any]]: ...
+    def one(self, session: Session, source_id: str) -> dict[str, Any]: ...
     async def remove(self, session: Session, source_id: str) -> None: ...
 
 

@@ -32,15 +32,15 @@ async def add_source(
         raw = await held.read(request, context.limits.body_bytes, context.limits.body_s)
     finally:
         held.release()
-    source = parse_object(raw).get("source")
-    if not isinstance(source, str) or not source.strip():
+    wanted = parse_object(raw).get("source")
+    if not isinstance(wanted, str) or not wanted.strip():
         raise InvalidRequest('name the source as {"source": "rtsp://..."}', param="source")
     caller.decides()
     session = context.registry.owned(caller.tenant, alias)
     if session is None:
         choice = choose_persona(None, context.personas, context.languages)
         session = await chat.open(caller.tenant, alias, choice)
-    return await context.sources.add(session, source.strip(), caller.shows)
+    return await context.sources.add(session, caller.tenant, wanted.strip(), caller.shows)
 
 
 @router.get("/v1/sessions/{session_id}/sources")
@@ -48,6 +48,13 @@ async def sources(request: Request, session_id: str, tenant: Tenant) -> dict[str
     """The session's sources, oldest first, and how far they are."""
     session = chat_of(request).existing(tenant, checked_alias(session_id, "session_id"))
     return {"object": "list", "data": context_of(request).sources.of(session)}
+
+
+@router.get("/v1/sessions/{session_id}/sources/{source_id}")
+async def source(request: Request, session_id: str, source_id: str, tenant: Tenant) -> dict[str, Any]:
+    """One source: its state, what it has shown, left out and lost, and how far behind it is."""
+    session = chat_of(request).existing(tenant, checked_alias(session_id, "session_id"))
+    return context_of(request).sources.one(session, source_id)
 
 
 @router.delete("/v1/sessions/{session_id}/sources/{source_id}")

@@ -283,7 +283,7 @@ class ScriptedReader:
         self.count = count
         self.finished = threading.Event()
 
-    def frames(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaFrame]:
+    def pieces(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaFrame]:
         try:
             while not stop.is_set() and self.made < self.count:
                 self.made += 1
@@ -319,7 +319,7 @@ async def test_a_live_stream_does_not_wait() -> None:
 
 async def test_a_surprise_in_the_decoder_is_a_typed_error() -> None:
     class Broken(ScriptedReader):
-        def frames(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaFrame]:
+        def pieces(self, stop: threading.Event, statistics: MediaStatistics) -> Iterator[MediaFrame]:
             yield MediaFrame(0, b"", 1, 1, "x")
             raise KeyError("surprise")
 

@@ -8,7 +8,7 @@ import functools
 import http.server
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,19 +18,19 @@ from bridges import media_video
 from bridges.frames import FrameBounds
 from bridges.media import MediaError, MediaOptions, MediaStatistics, open_media
 from bridges.media_live import LiveReader
-from tests.fakes.clips import make_clip
+from tests.fakes.clips import gray, make_clip
 
 OPTIONS = MediaOptions(FrameBounds(32 * 32, 256 * 256, 16), period_ms=500)
 
 
 class Server:
-    """Sends the same transport stream to each of ``accepts`` connections without a length, then is gone.
+    """Sends a transport stream to each of ``accepts`` connections without a length, then is gone.
 
     ``silent``: the first connection stays open after it.
     """
 
-    def __init__(self, data: bytes, accepts: int, *, silent: bool = False) -> None:
-        self._data = data
+    def __init__(self, clips: Sequence[bytes], accepts: int, *, silent: bool = False) -> None:
+        self._clips = clips
         self._held: list[socket.socket] = []
         self._silent = silent
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -39,7 +39,7 @@ class Server:
         self._thread.start()
 
     def _serve(self, accepts: int) -> None:
-        for _ in range(accepts):
+        for number in range(accepts):
             try:
                 peer, _address = self._listener.accept()
             except OSError:
@@ -47,7 +47,7 @@ class Server:
             peer.recv(65536)
             head = b"HTTP/1.1 200 OK\r\nContent-Type: video/mp2t\r\nConnection: close\r\n\r\n"
             with contextlib.suppress(OSError):
-                peer.sendall(head + self._data)
+                peer.sendall(head + self._clips[number % len(self._clips)])
             if self._silent and not self._held:
                 self._held.append(peer)
             else:
@@ -62,9 +62,15 @@ class Server:
 
 
 @contextmanager
-def serving(path: Path, accepts: int, *, silent: bool = False) -> Iterator[Server]:
-    clip = make_clip(path, codec="libx264", times_ms=range(0, 2000, 100))
-    server = Server(clip.read_bytes(), accepts, silent=silent)
+def serving(path: Path, accepts: int, *, silent: bool = False, same: bool = False) -> Iterator[Server]:
+    """``same``: each connection sends the same pictures again."""
+    clips = [
+        make_clip(
+            path, gray(step=8 + shade, first=16 + shade), codec="libx264", times_ms=range(0, 2000, 100)
+        ).read_bytes()
+        for shade in range(1 if same else accepts)
+    ]
+    server = Server(clips, accepts, silent=silent)
     try:
         yield server
     finally:
@@ -81,23 +87,35 @@ def test_reconnects_and_goes_on(tmp_path: Path) -> None:
         clock[0] += seconds
 
     with serving(tmp_path / "live.ts", accepts=3) as server:
-        reader = LiveReader(server.url, OPTIONS, give_up_s=20, wait=wait, now=lambda: clock[0])
+        reader = LiveReader(
+            server.url, OPTIONS, give_up_s=20, wait=wait, jitter=lambda: 1.0, now=lambda: clock[0]
+        )
         statistics = MediaStatistics()
-        times = [frame.media_time_ms for frame in reader.frames(threading.Event(), statistics)]
+        times = [frame.media_time_ms for frame in reader.pieces(threading.Event(), statistics)]
     assert statistics.reconnects == 2
     # Two seconds of pictures a connection, half a second between connections.
     assert times[:4] == [0, 500, 1000, 1500]
     assert times[4] == 1900 + 500 and len(times) >= 11
     assert times == sorted(times)
     assert waits[:6] == [0.5, 0.5, 0.5, 1.0, 2.0, 4.0] and set(waits[6:]) == {5.0}
-    assert statistics.warnings
+    assert statistics.warnings and statistics.lost and not statistics.connected
+
+
+def test_what_was_sent_before_the_break_is_not_shown_again(tmp_path: Path) -> None:
+    with serving(tmp_path / "live.ts", accepts=2, same=True) as server:
+        reader = LiveReader(server.url, OPTIONS, give_up_s=-1, wait=lambda _stop, _seconds: None)
+        statistics = MediaStatistics()
+        first = [piece.media_time_ms for piece in reader.pieces(threading.Event(), statistics)]
+        again = [piece.media_time_ms for piece in reader.pieces(threading.Event(), statistics)]
+    assert first == [0, 500, 1000, 1500] and again == []
+    assert statistics.decoded == 40 and statistics.repeated == 20
 
 
 def test_a_limit_ends_it(tmp_path: Path) -> None:
     options = MediaOptions(OPTIONS.bounds, period_ms=500, max_duration_ms=1000)
     with serving(tmp_path / "live.ts", accepts=1) as server:
         reader = LiveReader(server.url, options)
-        frames = list(reader.frames(threading.Event(), MediaStatistics()))
+        frames = list(reader.pieces(threading.Event(), MediaStatistics()))
     assert [frame.media_time_ms for frame in frames] == [0, 500]
 
 
@@ -105,12 +123,12 @@ def test_stops_between_connections(tmp_path: Path) -> None:
     stop = threading.Event()
     with serving(tmp_path / "live.ts", accepts=1) as server:
         reader = LiveReader(server.url, OPTIONS, wait=lambda event, _seconds: event.set())
-        assert len(list(reader.frames(stop, MediaStatistics()))) == 4
+        assert len(list(reader.pieces(stop, MediaStatistics()))) == 4
 
 
 def test_the_first_connection_has_one_try() -> None:
     with pytest.raises(MediaError) as caught:
-        list(LiveReader("rtsp://127.0.0.1:9/x", OPTIONS).frames(threading.Event(), MediaStatistics()))
+        list(LiveReader("rtsp://127.0.0.1:9/x", OPTIONS).pieces(threading.Event(), MediaStatistics()))
     assert caught.value.code == "unreachable"
 
 
@@ -130,7 +148,7 @@ def test_silence_is_a_broken_connection(tmp_path: Path, monkeypatch: pytest.Monk
         options = MediaOptions(OPTIONS.bounds, period_ms=500, max_duration_ms=3000)
         reader = LiveReader(server.url, options, wait=lambda _stop, _seconds: None)
         statistics = MediaStatistics()
-        frames = list(reader.frames(threading.Event(), statistics))
+        frames = list(reader.pieces(threading.Event(), statistics))
     assert statistics.reconnects == 1 and frames[-1].media_time_ms >= 2000
 
 

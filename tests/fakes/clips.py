@@ -15,9 +15,9 @@ import pytest
 Picture = Callable[[int], npt.NDArray[np.uint8]]
 
 
-def gray(width: int = 64, height: int = 64, step: int = 8) -> Picture:
-    """Picture ``n`` is flat gray of brightness ``16 + step * n``."""
-    return lambda number: np.full((height, width, 3), min(255, 16 + step * number), np.uint8)
+def gray(width: int = 64, height: int = 64, step: int = 8, first: int = 16) -> Picture:
+    """Picture ``n`` is flat gray of brightness ``first + step * n``."""
+    return lambda number: np.full((height, width, 3), min(255, first + step * number), np.uint8)
 
 
 def corners(width: int = 96, height: int = 64) -> Picture:
