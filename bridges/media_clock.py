@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 _JUMP_MS = 10_000
 _BACK_MS = 500
 _SAME_MS = 1_000
+_TOGETHER_MS = 1_000
 _REMEMBERED = 512
 
 
@@ -24,26 +24,40 @@ class LiveClock:
     def __init__(self, start_ms: float, arrived_ms: float, interval_ms: float = 40.0) -> None:
         self._interval_ms = interval_ms
         self._start = (start_ms, arrived_ms)
-        self._offset: float | None = None
-        self._last: dict[Any, tuple[float, float]] = {}
+        self._offsets: dict[str, float] = {}
+        self._last: dict[str, tuple[float, float]] = {}
 
-    def time_of(self, track: Any, stamp_ms: float | None, arrived_ms: float) -> int:
+    def time_of(self, track: str, stamp_ms: float | None, arrived_ms: float) -> int:
         """Never falls within a track. ``stamp_ms``: by the stream, ``None`` if it has none."""
         last_ms, last_arrived = self._last.get(track, self._start)
         expected = last_ms + max(0.0, arrived_ms - last_arrived)
-        if stamp_ms is None:
-            time_ms = expected if self._offset is None else last_ms + self._interval_ms
+        if stamp_ms is not None:
+            offset = self._offset(track, stamp_ms, expected, last_ms)
+            self._offsets[track] = offset
+            time_ms = stamp_ms + offset
+        elif self._offsets:
+            time_ms = last_ms + self._interval_ms
         else:
-            if self._offset is None:
-                self._offset = expected - stamp_ms
-            time_ms = stamp_ms + self._offset
-            known = track in self._last
-            if known and (abs(time_ms - expected) > _JUMP_MS or time_ms < last_ms - _BACK_MS):
-                self._offset = expected - stamp_ms
-                time_ms = expected
+            time_ms = expected
         time_ms = max(time_ms, last_ms)
         self._last[track] = (time_ms, arrived_ms)
         return round(time_ms)
+
+    def _offset(self, track: str, stamp_ms: float, expected: float, last_ms: float) -> float:
+        """What is added to the stamp. Tracks share it as long as their stamps are of one clock."""
+        own = self._offsets.get(track)
+        for offset in (own, *self._offsets.values()):
+            if offset is None:
+                continue
+            off = stamp_ms + offset - expected
+            if offset == own or own is None:
+                # The other track may have begun earlier, or come later.
+                back = own is not None and stamp_ms + offset < last_ms - _BACK_MS
+                if abs(off) <= _JUMP_MS and not back:
+                    return offset
+            elif abs(off) <= _TOGETHER_MS:
+                return offset
+        return expected - stamp_ms
 
 
 class Repeats:

@@ -1,0 +1,71 @@
+"""A source's pictures and sound as units: all of it, in order, each picture with the sound of its time."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridges.media import MediaFrame, MediaPiece, MediaSound
+from orchestrator.source_units import BLOCK_MS, MAX_FRAMES, TimedUnit, Units
+
+RATE = 16000
+
+
+def frame(time_ms: int) -> MediaFrame:
+    return MediaFrame(time_ms, b"jpeg", 8, 8, "camera")
+
+
+def sound(time_ms: int, length_ms: int = 20, value: float = 0.5) -> MediaSound:
+    return MediaSound(time_ms, np.full(RATE * length_ms // 1000, value, "<f4").tobytes(), RATE)
+
+
+def through(units: Units, pieces: list[MediaPiece]) -> list[TimedUnit]:
+    return [unit for piece in pieces for unit in units.add(piece)] + units.finish()
+
+
+def length_ms(units: list[TimedUnit]) -> float:
+    return sum(len(unit.unit.pcm or b"") for unit in units) / 4 * 1000 / RATE
+
+
+@given(st.lists(st.integers(0, 5000), unique=True, max_size=12), st.integers(0, 5000))
+def test_a_picture_rides_the_sound_of_its_time(times: list[int], origin: int) -> None:
+    pieces: list[MediaPiece] = [sound(at) for at in range(0, 6000, 20)]
+    pieces += [frame(at) for at in times]
+    # As they come: by time, and a picture before sound of the same moment.
+    pieces.sort(key=lambda piece: (piece.media_time_ms, isinstance(piece, MediaSound)))
+    made = Units(origin)
+    units = through(made, pieces)
+    assert length_ms(units) == 6000
+    shown = [(each, unit) for unit in units for each in unit.unit.frames]
+    assert len(shown) + made.dropped == len(times)
+    assert [each.media_time_ms for each, _ in shown] == sorted(each.media_time_ms for each, _ in shown)
+    for each, unit in shown:
+        if unit.unit.pcm:
+            assert abs(each.media_time_ms - unit.start_ms) <= BLOCK_MS
+    assert all(len(unit.unit.frames) <= MAX_FRAMES for unit in units)
+
+
+@given(st.lists(st.integers(-20, 20), min_size=50, max_size=50))
+def test_stamps_that_tremble_change_no_sample(tremble: list[int]) -> None:
+    units = through(Units(0), [sound(1000 + at * 20 + off) for at, off in enumerate(tremble)])
+    assert length_ms(units) == 50 * 20
+
+
+def test_lost_sound_is_silence_and_a_long_gap_is_none() -> None:
+    units = through(Units(0), [sound(0, 200), sound(500, 200), sound(9000, 200)])
+    assert [unit.start_ms for unit in units] == [0, 200, 400, 600, 9000]
+    heard = np.concatenate([np.frombuffer(unit.unit.pcm or b"", "<f4") for unit in units[:4]])
+    assert (heard[: RATE // 5] == 0.5).all() and (heard[RATE // 5 : RATE // 2] == 0).all()
+    again = through(Units(0), [sound(0, 200), sound(100, 200)])
+    assert length_ms(again) == 300
+
+
+def test_pictures_do_not_wait_for_sound_that_has_stopped() -> None:
+    units = Units(0)
+    assert units.add(frame(0))[0].unit.frames
+    units.add(sound(0, 100))
+    assert units.add(frame(50)) == []
+    late = units.add(frame(3000))
+    assert [each.media_time_ms for unit in late for each in unit.unit.frames] == [50, 3000]
+    assert length_ms(late) == 100
