@@ -74,7 +74,8 @@ def open_video(location: str) -> tuple[InputContainer, VideoStream]:
         raise MediaError("no_video", f"{name} holds no video stream")
     try:
         # The codec context is made on first use; a codec that this build lacks shows here.
-        stream.thread_type = "AUTO"
+        # Frame threads hold back as many pictures as there are threads; a live one is not to wait for them.
+        stream.thread_type = "SLICE" if remote and not location.startswith("http") else "AUTO"
     except (AttributeError, av.error.FFmpegError, ValueError) as unknown:
         container.close()
         raise MediaError("unsupported", f"{name} is in a codec that this build cannot decode") from unknown

@@ -14,11 +14,13 @@ import pytest
 from bridges import media_video
 from bridges.frames import FrameBounds
 from bridges.media import MediaFrame, MediaOptions, MediaSound, open_media
+from orchestrator.backends.hearing import Ears
 from orchestrator.session.commands import AppendInput
 from orchestrator.session.units import FrameInput
 from tests.api.scripted import error
 from tests.api.serving import Served
 from tests.fakes.cameras import RtspCamera, descriptors, number_of, wedged
+from tests.fakes.ears import LoudnessDetector, ScriptedTranscriber
 from tests.fakes.engine import FakeEngine, Seen
 from tests.realtime.serving import eventually
 
@@ -118,6 +120,46 @@ async def test_a_camera_in_a_session(tmp_path: Path) -> None:
         assert 'vigil_sources{of="playing"} 1.0' in metrics
         assert (await served.client.delete("/v1/sessions/cam")).status_code == 200
         await eventually(lambda: not served.core.sources._rooms and not served.core.sources._leaving)
+
+
+async def test_a_session_with_ears_gets_pictures_with_the_sound_of_their_time(tmp_path: Path) -> None:
+    """A flash and its click ride the same unit, or the one beside it."""
+    ears = Ears(LoudnessDetector, ScriptedTranscriber(*["hello"] * 9))
+    async with (
+        RtspCamera() as camera,
+        FakeEngine(says) as engine,
+        Served(engine, tmp_path, ears=ears, **settings()) as served,
+    ):
+        added = await served.client.post(URL, json={"source": camera.url})
+        (session,) = served.core.registry.sessions()
+        commands: list[AppendInput] = []
+        submit = session.submit
+
+        async def watched(command: Any) -> None:
+            commands.append(command)
+            await submit(command)
+
+        session.submit = watched  # type: ignore[method-assign]
+        await eventually(lambda: sum(len(command.unit.frames) for command in commands) >= 4)
+        told = (await served.client.get(f"{URL}/{added.json()['id']}")).json()
+        assert told["sound"] == "playing" and told["sound_ms"] >= 2000 and not told["sound_dropped"]
+    spoken = [command for command in commands if command.unit.pcm]
+    starts = [command.start_ms for command in spoken]
+    assert starts == [starts[0] + 200 * place for place in range(len(starts))]
+    assert all(command.unit.start_ms == command.start_ms for command in spoken)
+    riding = [(command, frame) for command in spoken for frame in command.unit.frames]
+    assert len(riding) >= 3
+    true([(frame.media_time_ms, number_of(frame.data)) for _, frame in riding])
+    for command, frame in riding:
+        assert abs(frame.media_time_ms - command.start_ms) <= 200
+    # Clicks are where the numbers of the pictures say that they are.
+    zero = riding[0][1].media_time_ms - 100 * number_of(riding[0][1].data)
+    loud = [
+        command.start_ms + place / 16
+        for command in spoken
+        for place in np.flatnonzero(np.abs(np.frombuffer(command.unit.pcm or b"", "<f4")) > 0.2)
+    ]
+    assert loud and all((time_ms - zero + 60) % 1000 <= 220 for time_ms in loud)
 
 
 async def test_a_login_is_needed_and_never_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
