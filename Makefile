@@ -44,10 +44,9 @@ demo: setup ## watch a real clip through a real engine, and write a report
 
 test: setup system ## every test, the real CPU engine and the duplex server included
 	$(MAKE) --no-print-directory -j 2 lint peers
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not engine and not peer and not page"
+	$(BIN)/pytest -q -n 3 --dist loadfile -m "not engine and not page"
 	$(BIN)/pytest -q -m page
 	$(BIN)/pytest -q -m engine
-	$(BIN)/pytest -q -m peer
 
 lint: setup ## format, lint, types
 	$(BIN)/ruff format --check .
