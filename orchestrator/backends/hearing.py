@@ -56,6 +56,8 @@ GATHERED = 120 * 16000
 """Samples of speech that wait for a client's commit; of more what came last."""
 GUESS_AFTER_MS = 200.0
 """Silence within an utterance from which its words are looked for: mostly it was its end."""
+GONE_S = 1.5
+"""Sound that does not come for that long ends an utterance."""
 _SLICE = 8000
 """Samples between two looks at what else there is to do."""
 _DROP_S = 1.0
@@ -133,6 +135,9 @@ class HearingBackend:
         self._guessed_ms = 0.0  # voiced sound of the utterance that the guess is at
         self._owed: Fence | None = None
         self._start_ms = 0.0
+        self._heard_at = 0.0
+        self._one_at_a_time = asyncio.Lock()
+        self._watch: asyncio.Task[None] | None = None
         self._reported = False  # of the utterance that is going on, or went on last
         self._holding = Holding(clock, ears.options.verdict_s)
         self._counts = {"utterances": 0, "empty": 0, "failed": 0, "lost": 0}
@@ -154,6 +159,7 @@ class HearingBackend:
                 await self._hear(unit)
             except VadError as broken:
                 self._deaf = True
+                await self._break_off()
                 _log.warning("a session's speech detector broke: %s", broken)
                 self._holding.let_go()
                 await self._stream.put(Failed(self._fence, "server_vad_unavailable", str(broken)))
@@ -182,18 +188,20 @@ class HearingBackend:
 
     async def update(self, config: SessionConfig) -> int | None:
         planned = await self._backend.update(config)
+        if (config.turn_detection is None) != (self._detection is None):
+            await self._break_off()
         self._configure(config)
         return planned
 
     async def cancel(self, cancelled: Fence, next_fence: Fence) -> None:
         self._fence = max(self._fence, next_fence)
         self._owed = None
-        self._holding.cancelled()
+        self._holding.cancelled(next_fence.epoch)
         await self._backend.cancel(cancelled, next_fence)
 
     async def clear(self) -> None:
         """What was not committed is not heard; the clock goes on."""
-        self._listener.finish()
+        await self._break_off()
         self._heard = None
         self._drop_partial()
         self._drop_guess()
@@ -229,7 +237,31 @@ class HearingBackend:
 
     # --- sound --------------------------------------------------------------------------------------------
 
+    async def _break_off(self) -> None:
+        """Forget the utterance that is going on; who was told of its beginning is told of an end."""
+        utterance = self._listener.finish()
+        if utterance is not None and self._detection is not None and self._reported:
+            await self._stream.put(SpeechStopped(self._fence, round(utterance.end_ms)))
+
+    async def _hears_no_more(self) -> None:
+        """An utterance ends too where sound stops coming: a microphone that is muted sends no silence."""
+        while self._listener.speaking:
+            if (left := self._heard_at + GONE_S - self._clock.now()) > 0:
+                await self._clock.sleep(left)
+                continue
+            async with self._one_at_a_time:
+                if not self._by_commit and (utterance := self._listener.finish()) is not None:
+                    await self._ended(utterance)
+            return
+
     async def _hear(self, unit: InputUnit) -> None:
+        self._heard_at = self._clock.now()
+        async with self._one_at_a_time:
+            await self._listen(unit)
+        if self._listener.speaking and (self._watch is None or self._watch.done()):
+            self._watch = asyncio.create_task(self._hears_no_more(), name="hearing on")
+
+    async def _listen(self, unit: InputUnit) -> None:
         samples = np.frombuffer(unit.pcm or b"", np.float32)
         start_ms = unit.start_ms
         for at in range(0, samples.size, _SLICE):
@@ -245,6 +277,7 @@ class HearingBackend:
 
     async def _began(self, began: Began) -> None:
         self._stable, self._partial_at = StableWords(), self._clock.now()
+        self._reported = False
         if self._detection is None:
             return
         self._start_ms = began.start_ms
@@ -289,8 +322,6 @@ class HearingBackend:
         doubted = self._detection is not None and not self._reported
         if self._detection is not None and not doubted:
             await self._stream.put(SpeechStopped(self._fence, round(utterance.end_ms)))
-        if doubted:
-            self._holding.judged_soon()
         guess = self._guess if self._guessed_ms == utterance.voiced_ms else None
         if guess is None:
             self._drop_guess()
@@ -449,7 +480,7 @@ class HearingBackend:
     async def _stop(self) -> None:
         guesses = [self._guess, *(each.guess for each in (*self._waiting, self._in_work) if each is not None)]
         tasks: set[asyncio.Task[Any]] = {
-            task for task in (self._words_task, self._partial, *guesses) if task is not None
+            task for task in (self._words_task, self._partial, self._watch, *guesses) if task is not None
         }
         for task in tasks:
             task.cancel()

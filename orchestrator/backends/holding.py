@@ -26,6 +26,7 @@ class Holding:
         self._late: asyncio.Task[None] | None = None
         self._open = False
         self._plays_until = float("-inf")
+        self._epoch = 0
         self.held = self.resumed = 0
 
     @property
@@ -42,6 +43,8 @@ class Holding:
         if isinstance(output, TextDelta | AudioDelta | TurnEnd):
             await self._flowing.wait()
         match output:
+            case Decision() | TextDelta() | AudioDelta() | TurnEnd() if output.fence.epoch < self._epoch:
+                pass  # of an answer that was cancelled
             case TurnEnd():
                 self._open = False
             case TextDelta() | Decision(action=Action.RESPONSE):
@@ -54,10 +57,7 @@ class Holding:
     def hold(self) -> None:
         self.held += 1
         self._flowing.clear()
-
-    def judged_soon(self) -> None:
-        """What it is held for is over, and will be judged: from now on the time counts."""
-        if self.holds and self._late is None:
+        if self._late is None:
             self._late = asyncio.create_task(self._too_late(), name="hearing verdict")
 
     def resume(self) -> None:
@@ -71,8 +71,9 @@ class Holding:
             self._late.cancel()
             self._late = None
 
-    def cancelled(self) -> None:
-        """There is no answer any more."""
+    def cancelled(self, epoch: int) -> None:
+        """There is no answer any more that is older than this."""
+        self._epoch = max(self._epoch, epoch)
         self._open, self._plays_until = False, float("-inf")
         self.let_go()
 

@@ -243,6 +243,46 @@ async def test_what_is_still_being_played_is_an_answer_too() -> None:
     await ended(rig)
 
 
+async def test_a_microphone_that_goes_off_ends_the_utterance_and_holds_nothing() -> None:
+    rig = await hearing("hello", "", verdict_s=2.0)
+    await rig.hears(loud(640))
+    await rig.clock.advance(1.4)
+    assert not rig.of(SpeechStopped)
+    await rig.clock.advance(0.2)
+    await settle()
+    assert len(rig.of(SpeechStopped)) == 1 and rig.said == ["hello"]
+    await rig.answers()
+    await rig.hears(loud(200))
+    await rig.emits(TextDelta(START, "two"))
+    await rig.clock.advance(2.0)
+    await settle()
+    assert TextDelta(START, "two") in rig.out
+    await ended(rig)
+
+
+async def test_a_clear_tells_the_end_of_speech_that_was_told_to_begin() -> None:
+    rig = await hearing()
+    await rig.hears(loud(640))
+    await rig.backend.clear()
+    await settle()
+    assert rig.kinds == ["SpeechStarted", "SpeechStopped"]
+    await rig.hears(quiet(PAUSE))
+    assert not rig.words.asked
+    await ended(rig)
+
+
+async def test_what_is_left_of_a_cancelled_answer_is_no_answer() -> None:
+    rig = await hearing()
+    await rig.answers()
+    await rig.hears(loud(200))
+    await rig.emits(TextDelta(START, "two"))
+    await rig.backend.cancel(START, NEXT)
+    await rig.hears(quiet(PAUSE))
+    await rig.hears(loud(200), quiet(PAUSE))
+    assert len(rig.of(SpeechStarted)) == 1, "nothing is being said, so it is told at once"
+    await ended(rig)
+
+
 async def test_a_cancel_lets_go_of_what_was_held() -> None:
     rig = await hearing()
     await rig.answers()
