@@ -1,6 +1,10 @@
 # The orchestrator: `vigil serve` and the other commands, without any engine.
 FROM python:3.11-slim
 
+# Voices for `--voice-bridge system`.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends flite espeak-ng \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /app
 COPY requirements/base.txt requirements/base.txt
 RUN pip install --no-cache-dir -r requirements/base.txt
