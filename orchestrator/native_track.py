@@ -16,6 +16,7 @@ from orchestrator.backends.native.advertised import native_capabilities
 from orchestrator.backends.native.backend import NativeBackend
 from orchestrator.backends.native.options import NativeOptions
 from orchestrator.backends.native.rules import exact_input
+from orchestrator.backends.native.units import SAMPLE_BYTES
 from orchestrator.counted_link import CountedLink, LinkCounts
 from orchestrator.engines.places import EngineSpec
 from orchestrator.engines.pool import EnginePool
@@ -86,10 +87,12 @@ class NativeTrack:
         self._watch_s = settings.timeouts.watch_s
         self._pending_bytes = settings.realtime.input_bytes
         one = next(iter(options.values()))
+        # An update goes behind all input that waits, and that leaves on the stream's clock.
+        backlog_s = self._pending_bytes / (SAMPLE_BYTES * profile.audio.input_rate_hz)
         self.runtime = RuntimeLimits(
             open_s=one.connect_s + one.open_s + _SLACK_S,
             deadlines=CallDeadlines(
-                call_s=one.reply_s + one.resume_s + _SLACK_S, close_s=one.close_s + _SLACK_S
+                call_s=backlog_s + one.reply_s + one.resume_s + _SLACK_S, close_s=one.close_s + _SLACK_S
             ),
         )
         self.lasting = NativeLasting(profile)

@@ -148,7 +148,8 @@ class Registry:
         return tuple(slot.session for slot in self._slots.values() if slot.session is not None)
 
     async def drain(self, deadline_s: float) -> None:
-        """Admit nobody more, let work in flight finish until the deadline, then close with ``shutdown``.
+        """Admit nobody more, let work in flight finish until the deadline, then close with ``shutdown``;
+        whoever waits for a session that is not open by then is told ``shutting_down``.
 
         Returns when every session has been closed and its log flushed; closing has its own deadlines.
         """
@@ -157,6 +158,9 @@ class Registry:
             self._reaper.cancel()
         slots = tuple(self._slots.values())
         await bounded(self._all_quiet(slots), self._clock.sleep(deadline_s))
+        for slot in slots:
+            if slot.session is None:
+                slot.opening.cancel()
         await asyncio.gather(*(self._spawn(self._end(slot, "shutdown")) for slot in slots))
 
     def statistics(self) -> dict[str, int | bool]:
@@ -175,11 +179,7 @@ class Registry:
 
     def _admit(self, spec: SessionSpec) -> _Slot:
         if self._draining:
-            raise EngineUnavailable(
-                "the server is shutting down; try another one",
-                code="shutting_down",
-                retry_after_s=self._limits.retry_after_s,
-            )
+            raise self._shutting_down()
         key = (spec.tenant, spec.alias)
         if (former := self._bound.get(key)) is not None:
             self._unbind(former)
@@ -226,6 +226,9 @@ class Registry:
                 lease=LeaseLimits(self._limits.idle_ttl_s, self._limits.disconnect_grace_s),
                 limits=self._limits.runtime,
             )
+        except asyncio.CancelledError:
+            self._forget(slot)
+            raise self._shutting_down() from None  # nothing else cancels an opening
         except BaseException:
             self._forget(slot)
             raise
@@ -238,6 +241,13 @@ class Registry:
         del self._slots[slot.spec.session_id]
         slot.spec = replace(slot.spec, session_id=session_id)
         self._slots[session_id] = slot
+
+    def _shutting_down(self) -> EngineUnavailable:
+        return EngineUnavailable(
+            "the server is shutting down; try another one",
+            code="shutting_down",
+            retry_after_s=self._limits.retry_after_s,
+        )
 
     async def _place_of(self, leaving: _Slot) -> None:
         limit = 2 * self._limits.runtime.deadlines.close_s
@@ -276,6 +286,7 @@ class Registry:
 
     async def _all_quiet(self, slots: tuple[_Slot, ...]) -> None:
         for slot in slots:
+            await asyncio.wait({slot.opening})
             if slot.session is not None:
                 await slot.session.quiet()
 

@@ -1,8 +1,9 @@
 """Race: the service shuts down while sessions open, end, fault, hang and are joined.
 
 Contract: from the first moment of a drain nobody is admitted; what was being opened is closed once it is
-open; every session's client reads the end with the reason ``shutdown``, or the reason of the close that came
-first; a backend that hangs costs its deadline and no more; a second drain waits for the same end.
+open, or given up at the deadline; every session's client reads the end with the reason ``shutdown``, or the
+reason of the close that came first; a backend that hangs costs its deadline and no more; a second drain waits
+for the same end.
 """
 
 from __future__ import annotations
@@ -47,6 +48,27 @@ async def test_an_open_that_is_under_way_is_closed_once_it_is_open() -> None:
     await draining
     assert not session.is_open
     assert fleet.backends[0].closed
+    assert fleet.registry.statistics()["slots"] == 0
+
+
+async def test_an_open_that_never_ends_costs_the_deadline_and_no_more() -> None:
+    fleet = make_fleet()
+
+    async def stuck(spec: object) -> SessionParts:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    fleet.registry._build = stuck
+    opening = asyncio.create_task(fleet.registry.resolve("t", "cam", CONFIG))
+    await settle()
+    draining = asyncio.create_task(fleet.registry.drain(5.0))
+    await fleet.clock.advance(4.9)
+    assert not opening.done() and not draining.done()
+    await fleet.clock.advance(0.1)
+    with pytest.raises(EngineUnavailable) as refused:
+        await opening
+    assert refused.value.code == "shutting_down"
+    await draining
     assert fleet.registry.statistics()["slots"] == 0
 
 
