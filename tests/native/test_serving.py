@@ -59,6 +59,13 @@ async def test_sessions_find_their_places_and_the_next_one_is_told(tmp_path: Pat
                 pass
 
 
+async def test_a_call_may_wait_until_all_input_that_may_wait_is_written(tmp_path: Path) -> None:
+    """An update goes behind the input before it, and that goes on the stream's clock."""
+    async with NativeServed(tmp_path) as served:
+        waits_s = served.settings.realtime.input_bytes / (4 * served.profile.audio.input_rate_hz)
+        assert served.track.runtime.deadlines.call_s > waits_s + 10
+
+
 async def test_an_engine_that_dies_is_seen_in_readiness(tmp_path: Path) -> None:
     async with NativeServed(tmp_path) as served:
         await served.engines[0].die()

@@ -84,7 +84,7 @@ class Responses:
         for key, bound in reversed(self._known.items()):
             if key[0] == self.generation and not self.is_stale(bound) and not bound.asked:
                 bound.asked = True
-                self._by_fence[fence] = key
+                self._name(fence, key)
                 return True
         return False
 
@@ -96,7 +96,7 @@ class Responses:
         bound = self._asked.popleft() if self._asked else Bound(self._next_fence())
         bound.key = key
         self._known[key] = bound
-        self._by_fence[bound.fence] = key
+        self._name(bound.fence, key)
         self._forget()
         return bound
 
@@ -138,6 +138,12 @@ class Responses:
 
     def statistics(self) -> dict[str, int]:
         return {"open": len(self.open()), "asked": len(self._asked), "known": len(self._known)}
+
+    def _name(self, fence: Fence, key: Key) -> None:
+        """One that is adopted has two fences: its own, and the session's."""
+        self._by_fence[fence] = key
+        if len(self._by_fence) > 2 * REMEMBERED:
+            self._by_fence.popitem(last=False)
 
     def _next_fence(self) -> Fence:
         self._turn = max(self._turn + 1, self.fence.turn)

@@ -108,7 +108,7 @@ async def over_engine(
     profile = profile or native_profile(family)
     config = {"auto_response": True, "extra_body": {"ref_audio": REFERENCE}, **config}
     async with DuplexEngine(script, like, clock=clock, max_sessions=max_sessions) as engine:
-        options = LinkOptions(engine.url, like.model)
+        options = LinkOptions(engine.url, like.model, connect_s=200.0, reply_s=200.0)
         pool = EnginePool([EngineSpec("engine", options, max_sessions, True)], clock)
 
         def link(options: LinkOptions) -> EngineLink:
