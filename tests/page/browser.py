@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageDraw
 from playwright.async_api import BrowserContext, ConsoleMessage, Page, Request, WebSocket, async_playwright
 
@@ -33,7 +34,8 @@ class Visit:
     """``async with Visit(url, folder) as visit``: ``visit.page`` shows the page.
 
     Whatever the page asks of another origin, and whatever it writes to the console as an error, fails the
-    test at its end; ``expected``: parts of errors that the test provokes.
+    test at its end; ``expected``: parts of errors that the test provokes. ``voice``: a WAV file that the
+    microphone hears over and over, in place of a hum.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Visit:
         expected: tuple[str, ...] = (),
         dark: bool = False,
         size: tuple[int, int] = (1320, 860),
+        voice: bytes | None = None,
         **context: Any,
     ) -> None:
         self.url = url
@@ -55,6 +58,7 @@ class Visit:
         self.elsewhere: list[str] = []
         self._folder = folder / "browser"
         self._expected = expected
+        self._voice = voice
         self._look: dict[str, Any] = {
             "color_scheme": "dark" if dark else "light",
             "viewport": {"width": size[0], "height": size[1]},
@@ -67,7 +71,7 @@ class Visit:
         self._folder.mkdir()
         camera, voice = self._folder / "camera.mjpeg", self._folder / "voice.wav"
         camera.write_bytes(moving_pictures())
-        voice.write_bytes(humming())
+        voice.write_bytes(self._voice or humming())
         playwright = await self._stack.enter_async_context(async_playwright())
         self._context = await playwright.chromium.launch_persistent_context(
             str(self._folder / "profile"),
@@ -176,6 +180,11 @@ def humming() -> bytes:
     rate = 48000
     at = np.arange(2 * rate) / rate
     samples = 9000 * np.sin(2 * np.pi * 220 * at) * (0.6 + 0.4 * np.sin(2 * np.pi * 2 * at))
+    return wav(samples, rate)
+
+
+def wav(samples: npt.NDArray[Any], rate: int) -> bytes:
+    """PCM16, from samples of that size."""
     written = io.BytesIO()
     with wave.open(written, "wb") as file:
         file.setnchannels(1)

@@ -9,16 +9,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from orchestrator.session.backend import AudioDelta, TextDelta, TurnEnd
 from orchestrator.session.fence import Fence
 from tests.api.serving import Served
 from tests.fakes.duplex_engine import MINICPM_VISION_LIKE
+from tests.fakes.ears import ScriptedTranscriber, ears
 from tests.fakes.engine import FakeEngine, Pace, Seen
 from tests.fakes.speaker import CHAR_MS, ScriptedSpeaker, tone
-from tests.native.serving import NativeServed, reference
-from tests.page.browser import Visit
+from tests.native.serving import NativeServed, reference, spoken
+from tests.page.browser import Visit, wav
 from tests.realtime.serving import VOICE, Scripted, eventually
 
 pytestmark = pytest.mark.page
@@ -140,6 +142,35 @@ async def test_muted_no_sound_goes_up_and_each_second_a_picture(tmp_path: Path) 
         assert len(units) == 3 and all(len(u.frames) == 1 for u in units), "the server got them alone"
         await visit.click("Unmute")
         await eventually(lambda: len(appends(visit, "audio")) > heard + 2)
+
+
+async def test_what_is_said_is_written_asked_and_interrupts(tmp_path: Path) -> None:
+    """A model that only reads and writes, given ears and a voice. The user says something every 3 s."""
+    listener = ScriptedTranscriber("tell me a story", "and now something else")
+    said = spoken("question.wav", 1500, pitch_hz=180, words_per_s=3.0, rate_hz=48000).samples
+    pause = np.zeros(48000 * 3 // 2, np.float32)
+    voice = wav(np.clip(np.concatenate([said * 2, pause]), -1, 1) * 32000, 48000)
+    async with (
+        FakeEngine(tells, pace=Pace()) as engine,
+        Served(engine, tmp_path, speaker=ScriptedSpeaker(), ears=ears(listener)) as served,
+        Visit(served.url, tmp_path, voice=voice) as visit,
+    ):
+        await visit.start()
+        await visit.click("Microphone")
+        await visit.reads("#said .user", "tell me a story")
+        await visit.reads("#query", "tell me a story")
+        await visit.page.wait_for_selector("#badge-speak:visible")
+        await visit.reads("#said .assistant", "(interrupted)")
+        await visit.reads("#said .user", "and now something else")
+        await visit.shot("talking")
+        (session,) = served.core.registry.sessions()
+        assert session.view()["turn_detection"]["type"] == "server_vad"
+        assert not any(e["type"].endswith(".commit") for e in visit.sent)
+        cut = next(
+            e for e in visit.got if e["type"] == "response.done" and e["response"]["status"] == "cancelled"
+        )
+        heard = cut["response"]["output"][0]["content"][0]["transcript"]
+        assert heard and STORY.startswith(heard)
 
 
 async def test_a_full_duplex_model_converses(tmp_path: Path) -> None:

@@ -41,11 +41,12 @@ const plots = {
   lag: new Plot($("plot-lag"), $("lag-now"), duration, 1000),
   reuse: new Plot($("plot-reuse"), $("reuse-now"), percent, 100),
 };
-const session = new Session({ wire, player, conversation, timeline, plots });
+const session = new Session({ wire, player, conversation, timeline, plots, watching: () => Boolean(picture.kind) });
 const insight = new Insight(session, wire, plots, timeline);
 
 let model = null; // of GET /v1/models
 let context = null; // of sound
+let lock = null; // on the screen
 let state = "idle";
 let asking = null; // a question from before the session was there
 
@@ -114,8 +115,6 @@ async function start() {
   wire.start(await configuration());
 }
 
-const ask = (text) => session.ask(text, !picture.kind && uplink.muted);
-
 async function configuration() {
   const instructions = $("instructions").value.trim(), sample = $("voice-sample").files[0];
   const heard = model.audio_input;
@@ -160,11 +159,22 @@ function came(next) {
   $("state").textContent = STATES[next] ?? next;
   $("state").dataset.state = next;
   const running = ["connecting", "open", "waiting", "resuming"].includes(next);
-  $("start").hidden = running;
-  $("end").hidden = !running;
+  const [on, off] = running ? ["end", "start"] : ["start", "end"];
+  const moves = document.activeElement === $(off); // the keyboard stays where it was
+  $(on).hidden = false;
+  $(off).hidden = true;
+  if (moves) $(on).focus();
   $("start").textContent = next === "over" ? "Start again" : "Start";
   $("instructions").disabled = $("voice-sample").disabled = running;
   flow();
+  stayAwake();
+}
+
+/** A phone that is pointed at something is not touched, and would go to sleep. */
+async function stayAwake() {
+  const wanted = state === "open" && !document.hidden;
+  if (wanted && !lock) lock = await navigator.wakeLock?.request("screen").catch(() => null);
+  else if (!wanted && lock) lock = (await lock.release(), null);
 }
 
 function flow() {
@@ -200,7 +210,7 @@ session.addEventListener("session", () => {
   hears(uplink.hears);
   if (!uplink.hears && microphone.open) listen(false);
   if (session.view.persona) $("persona").value = session.view.persona;
-  if (asking && ask(asking)) asking = null;
+  if (asking && session.ask(asking)) asking = null;
 });
 session.addEventListener("notice", ({ detail }) => notices.show(detail.message, detail));
 session.addEventListener("flow", flow);
@@ -311,7 +321,7 @@ $("ask").onsubmit = (event) => {
   const text = $("ask-text").value.trim();
   if (!text) return;
   $("ask-text").value = "";
-  if (ask(text)) return;
+  if (session.ask(text)) return;
   asking = text; // once there is somebody to ask
   if (["idle", "over", "refused"].includes(state)) start();
 };
@@ -322,6 +332,11 @@ $("key-change").onclick = () => {
 for (const name of ["pointerdown", "keydown"]) addEventListener(name, wake);
 navigator.mediaDevices?.addEventListener?.("devicechange", devices);
 tabs(document.querySelector("[role=tablist]"), (name) => insight.shown(name));
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) lock = null; // browsers let go of it then
+  stayAwake();
+});
 
 addEventListener("pagehide", () => {
   if (!wire.sessionId || state === "over") return;

@@ -15,7 +15,7 @@ export function memoryView(told, thumbOf) {
   return [
     sums.length ? bar(sums) : null,
     tier("Long-term", told.long_term, passage, "Nothing yet: summaries are folded into it as time goes by."),
-    tier("Summaries", told.summaries, passage, "None yet: one is written for each stretch of pictures."),
+    tier("Summaries", told.summaries, passage, "None yet: one is written for each stretch of time."),
     ...(told.talk ? [tier("Said lately", told.talk, spoken, "Nothing was said yet.")] : replay(told, thumbOf)),
   ].filter(Boolean);
 }

@@ -3,7 +3,7 @@
 import { words } from "./dom.js";
 
 const FRAMES_KEPT = 400;
-const RACES = new Set(["response_not_active", "playback_ack_too_late", "playback_item_not_found"]);
+const RACES = new Set(["response_not_active", "response_already_active", "playback_ack_too_late", "playback_item_not_found"]);
 
 export class Session extends EventTarget {
   #parts;
@@ -16,7 +16,7 @@ export class Session extends EventTarget {
   standing = false; // a question stands until it is cleared
   view = null;
 
-  /** parts: wire, player, conversation, timeline, plots {latency, lag, reuse} */
+  /** parts: wire, player, conversation, timeline, plots {latency, lag, reuse}, watching(): is anything shown? */
   constructor(parts) {
     super();
     this.#parts = parts;
@@ -25,13 +25,18 @@ export class Session extends EventTarget {
 
   // --- what the user does -------------------------------------------------------------------------------
 
-  ask(text, alone) {
+  ask(text) {
     const id = `item_${crypto.randomUUID().replaceAll("-", "")}`;
     const item = { id, type: "message", role: "user", content: [{ type: "input_text", text }] };
     if (!this.#parts.wire.send({ type: "conversation.item.create", item })) return false;
-    // With nothing to watch, no decision would come by itself.
-    if (alone && this.view?.capabilities?.supports_text_only_turn) this.#parts.wire.send({ type: "response.create" });
+    this.#askForWords();
     return true;
+  }
+
+  /** A model that decides with each picture would never answer where there is none. */
+  #askForWords() {
+    if (!this.#parts.watching() && this.view?.capabilities.supports_text_only_turn)
+      this.#parts.wire.send({ type: "response.create" });
   }
 
   clearQuery() {
@@ -183,7 +188,9 @@ export class Session extends EventTarget {
     if (!text) return;
     this.#parts.conversation.caption(text);
     this.#parts.conversation.user(id, text);
-    if (this.standing) this.#query({ id, text });
+    if (!this.standing) return;
+    this.#query({ id, text });
+    this.#askForWords();
   }
 
   /** A model that is given ears takes turns by the server's detector; one that hears by itself needs none. */
