@@ -8,15 +8,18 @@ import pytest
 
 from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine, Seen
+from tests.fakes.solver import FakeSolver
 from tests.page.browser import Visit
 
 pytestmark = pytest.mark.page
 
 
 def watches(seen: Seen) -> str:
-    if "think" in str(seen.body) and seen.tick == 3:
-        return "</delegation> What kind of hills are these?"
-    return "</response> The sun is moving over the hills." if seen.tick == 2 else "</silence>"
+    return "<response> The sun is moving over the hills." if seen.tick == 2 else "<silence>"
+
+
+def wonders(seen: Seen) -> str:
+    return "<response> Let me look. <delegation> What hills are these?" if seen.tick == 1 else "<silence>"
 
 
 async def test_a_session_begins_decides_and_remembers(tmp_path: Path) -> None:
@@ -57,6 +60,23 @@ async def test_a_session_begins_decides_and_remembers(tmp_path: Path) -> None:
         await visit.page.wait_for_selector("#query", state="hidden")
         await visit.click("End")
         await visit.page.wait_for_selector("#state[data-state=over]")
+
+
+async def test_a_hard_question_is_looked_into(tmp_path: Path) -> None:
+    async with (
+        FakeSolver(["The hills of home."]) as solver,
+        FakeEngine(wonders) as engine,
+        Served(engine, tmp_path, solvers=[{"name": "a", "url": solver.url, "model": solver.model}]) as served,
+        Visit(served.url, tmp_path) as visit,
+    ):
+        await visit.ready()
+        await visit.click("Camera")
+        await visit.ask("Where is this?")
+        await visit.reads("#timeline .row.delegate", "What hills are these?")
+        await visit.reads("#timeline .row.delegate", "The hills of home.")
+        await visit.page.locator("#timeline .row.delegate img").wait_for()
+        assert await visit.page.locator("#timeline .row.delegate").count() == 1, "one entry, however told"
+        await visit.shot("delegation")
 
 
 async def test_a_reload_comes_back_to_the_same_session(tmp_path: Path) -> None:

@@ -35,9 +35,8 @@ export class Timeline {
     const { action, media_time_ms: at, reason = null, latency_ms: latency = null } = tick;
     this.#ticks.push(action);
     this.#ticks.splice(0, this.#ticks.length - RIBBON_MAX);
-    const last = this.#rows[0];
-    const joins = last && last.action === action && (action === "silence" || tick.unit !== undefined);
-    const row = joins ? last : this.#add({ action, from: at, thumbs: [], reasons: {}, count: 0 });
+    const row = this.#joined(tick) ?? this.#add({ action, thumbs: [], reasons: {}, count: 0 });
+    if (!row.count) row.from = at;
     row.to = at;
     row.count += 1;
     row.latency = latency;
@@ -48,8 +47,16 @@ export class Timeline {
       Object.assign(row, this.#unplaced);
       this.#unplaced = null;
     }
+    if (action === "delegate") this.#unplaced = null; // what it said meanwhile is in the conversation
     this.#draw(row);
     this.paint();
+  }
+
+  /** The entry that a decision goes on with, if there is one. */
+  #joined({ action, unit }) {
+    const last = this.#rows[0];
+    if (action === "delegate") return this.#rows.find((row) => row.delegation && !row.count); // told before its decision
+    return last?.action === action && (action === "silence" || unit !== undefined) ? last : null;
   }
 
   /** What a response says, so far; `status` once it is over. */
@@ -68,7 +75,7 @@ export class Timeline {
   delegated({ delegation_id: id, status, question, text, error }, at) {
     let row = this.#rows.find((each) => each.delegation === id);
     row ??= this.#rows.find((each) => each.action === "delegate" && !each.delegation);
-    row ??= this.#add({ action: "delegate", from: at, to: at, thumbs: [], reasons: {}, count: 1 });
+    row ??= this.#add({ action: "delegate", from: at, to: at, thumbs: [], reasons: {}, count: 0 });
     Object.assign(row, { delegation: id, status, question, text: text ?? error ?? row.text });
     this.#draw(row);
   }
