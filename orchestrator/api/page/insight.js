@@ -86,6 +86,7 @@ function flat(value, prefix = "") {
 }
 
 function shown(name, value) {
+  if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value !== "number") return String(value);
   if (name.endsWith("_s")) return duration(value * 1000);
   if (name.endsWith("_ms")) return duration(value);
