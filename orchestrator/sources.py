@@ -54,11 +54,15 @@ class SourceLimits:
 
 @dataclass(eq=False, slots=True)
 class _Reading:
-    """One source of one session. Counters: see ``public``."""
+    """One source of one session. Counters: see ``public``.
+
+    :param location: as its client may see it; ``opens``: what is really opened
+    """
 
     id: str
     tenant: str
     location: str
+    opens: str
     charge: Charge
     hears: bool
     media: MediaSource | None = None
@@ -74,7 +78,8 @@ class _Reading:
     def end(self, state: str, error: str | None = None, message: str | None = None) -> None:
         """Only the first end counts."""
         if self.state not in _OVER:
-            self.state, self.error, self.message = state, error, message
+            self.state, self.error = state, error
+            self.message = message.replace(self.opens, self.location) if message else None
 
     def seen(self, media_time_ms: int, now_ms: float) -> None:
         """Something recorded at that media time is handed over now."""
@@ -171,10 +176,10 @@ class Sources:
             room = self._rooms[session.id] = _Room()
             room.watch = asyncio.create_task(self._watch(session, room), name=f"sources:{session.id}")
         # From here on it counts, though it is not open yet: two requests at once don't both pass.
-        reading = _Reading(self._ids("src"), tenant, shown(wanted), charge, self._hears)
+        reading = _Reading(self._ids("src"), tenant, shown(wanted), location, charge, self._hears)
         room.readings.append(reading)
         try:
-            reading.media = await self._opened(location)
+            reading.media = await self._opened(reading)
         except BaseException:
             reading.end("failed")
             room.readings.remove(reading)
@@ -261,7 +266,9 @@ class Sources:
                 retry_after_s=5.0,
             )
 
-    async def _opened(self, location: str) -> MediaSource:
+    async def _opened(self, reading: _Reading) -> MediaSource:
+        location = reading.opens
+
         def work() -> MediaSource:
             if "://" in location:
                 self._place(location)
@@ -273,10 +280,11 @@ class Sources:
         except MediaError as error:
             if error.code == "source_not_allowed":
                 raise Forbidden(error.message, code=error.code, param="source") from None
-            raise InvalidRequest(error.message, code=error.code, param="source") from None
+            message = error.message.replace(location, reading.location)
+            raise InvalidRequest(message, code=error.code, param="source") from None
         except TimeoutError:
             raise InvalidRequest(
-                f"{shown(location)} did not open within {_OPEN_S:g} s", code="unreachable", param="source"
+                f"{reading.location} did not open within {_OPEN_S:g} s", code="unreachable", param="source"
             ) from None
 
     def _place(self, url: str) -> str:

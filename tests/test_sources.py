@@ -88,6 +88,7 @@ async def test_a_source_that_delivers_nothing_is_refused_or_says_so(tmp_path: Pa
     async with FakeEngine(says) as engine, Served(engine, tmp_path, **settings(tmp_path)) as served:
         response = await served.client.post(URL, json={"source": "broken.mp4"})
         assert response.status_code == 400 and error(response)["param"] == "source"
+        assert str(tmp_path) not in response.text and "broken.mp4" in response.text
         for body in ({}, {"source": ""}, {"source": 5}):
             response = await served.client.post(URL, json=body)
             assert (response.status_code, error(response)["param"]) == (400, "source")

@@ -23,11 +23,14 @@ BITS = 16
 class RtspCamera:
     """``async with RtspCamera() as camera``: films at ``camera.url``; ``kill`` and ``start`` are its outages.
 
-    :param login: ``USER:PASSWORD`` that it asks for
+    :param login: ``USER:PASSWORD`` that it asks for; ``speech``: what it hears, S16LE at 8 kHz
     """
 
-    def __init__(self, *, login: str | None = None, silent: bool = False) -> None:
-        self._options = [*(["--login", login] if login else []), *(["--silent"] if silent else [])]
+    def __init__(self, *, login: str | None = None, speech: Path | None = None) -> None:
+        self._options = [
+            *(["--login", login] if login else []),
+            *(["--speech", str(speech)] if speech else []),
+        ]
         self._epoch = time.monotonic()
         self._process: asyncio.subprocess.Process | None = None
         self.port = 0

@@ -2,7 +2,9 @@
 
 Run it with the system's Python, which has GStreamer's bindings. Picture ``n`` is made ``n / 10`` seconds
 after ``--epoch`` (monotonic) and shows ``n`` as 16 bits, black or white, in its upper half. Each tenth has a
-white lower half and a click of 100 ms beside it. ``ready PORT`` is printed when it can be asked.
+white lower half and a click of 100 ms beside it; ``--speech`` (S16LE at 8 kHz)
+is heard once in place of the clicks, two seconds after somebody looks. ``ready PORT`` is printed when it can
+be asked.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import math
 import struct
 import threading
 import time
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 WIDTH, HEIGHT, BITS = 320, 96, 16
@@ -46,29 +50,39 @@ def sound(number: int) -> bytes:
 
 
 class Camera:
-    def __init__(self, gst: Any, epoch: float) -> None:
+    def __init__(self, gst: Any, epoch: float, speech: bytes | None) -> None:
         self._gst = gst
         self._epoch = epoch
+        self._speech = speech
+
+    def _sound(self, number: int, first: int) -> bytes:
+        if self._speech is None:
+            return sound(number)
+        size = 2 * round(RATE * PERIOD_S)
+        begin = (number - first - 20) * size
+        return (self._speech[begin : begin + size] if begin >= 0 else b"").ljust(size, b"\0")
 
     def configure(self, _factory: Any, media: Any) -> None:
         threading.Thread(target=self._film, args=(media.get_element(),), daemon=True).start()
 
     def _film(self, element: Any) -> None:
-        sources = [(element.get_by_name("video"), picture), (element.get_by_name("sound"), sound)]
+        first = 0
+        sources: list[tuple[Any, Callable[[int], bytes]]] = [
+            (element.get_by_name("video"), picture),
+            (element.get_by_name("sound"), lambda number: self._sound(number, first)),
+        ]
         pipeline = element
         while pipeline.get_parent() is not None:
             pipeline = pipeline.get_parent()
         while (clock := sources[0][0].get_clock()) is None or not sources[0][0].get_base_time():
             time.sleep(0.005)
         running, began = clock.get_time() - sources[0][0].get_base_time(), time.monotonic()
-        number = math.ceil((began - self._epoch) / PERIOD_S)
+        number = first = math.ceil((began - self._epoch) / PERIOD_S)
         while True:
             due = self._epoch + number * PERIOD_S
             # A buffer leaves the camera when the last of it was recorded.
             time.sleep(max(0.0, due + PERIOD_S - time.monotonic()))
             for source, make in sources:
-                if source is None:
-                    continue
                 buffer = self._gst.Buffer.new_wrapped(make(number))
                 buffer.pts = running + round((due - began) * 1e9)
                 buffer.duration = round(PERIOD_S * 1e9)
@@ -82,7 +96,7 @@ def main() -> None:
     parser.add_argument("--port", default="0")
     parser.add_argument("--epoch", type=float, required=True)
     parser.add_argument("--login", help="USER:PASSWORD")
-    parser.add_argument("--silent", action="store_true")
+    parser.add_argument("--speech", type=Path)
     given = parser.parse_args()
     gi: Any = import_module("gi")
     gi.require_version("Gst", "1.0")
@@ -95,9 +109,11 @@ def main() -> None:
     server.set_address("127.0.0.1")
     server.set_service(given.port)
     factory = rtsp.RTSPMediaFactory.new()
-    factory.set_launch(f"( {VIDEO}{'' if given.silent else SOUND} )")
+    factory.set_launch(f"( {VIDEO}{SOUND} )")
     factory.set_shared(True)
-    factory.connect("media-configure", Camera(gst, given.epoch).configure)
+    factory.connect(
+        "media-configure", Camera(gst, given.epoch, given.speech and given.speech.read_bytes()).configure
+    )
     if given.login:
         user, _, password = given.login.partition(":")
         auth = rtsp.RTSPAuth.new()
