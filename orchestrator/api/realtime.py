@@ -30,6 +30,7 @@ from orchestrator.wire.errors import (
     NotFound,
     ResourceExhausted,
     ServerFault,
+    Unsupported,
     VigilError,
 )
 
@@ -213,6 +214,10 @@ class _Call:
             )
         session = self._context.registry.owned(self._caller.tenant, wanted)
         try:
+            if session is None and not self._context.capabilities.supports_session_resume:
+                raise Unsupported(
+                    "sessions of this model end with their connection", code="unsupported_session_resume"
+                )
             if session is None:
                 raise Conflict("there is no such session any more", code="session_resume_expired")
             seat = session.resume(token, after)

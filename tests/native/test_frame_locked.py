@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from websockets.asyncio.client import connect
 
 from orchestrator.client import ClientError
 from orchestrator.offline.command import Offline, run
@@ -16,6 +18,7 @@ from orchestrator.wire.audio import Codec, read_wav, write_wav
 from prompts.native_loader import native_profile
 from tests.fakes.duplex_engine import PERSONAPLEX_LIKE
 from tests.native.serving import ORDER, NativeServed
+from tests.realtime.serving import eventually
 
 FRAME = 1920
 
@@ -65,6 +68,26 @@ async def test_what_does_not_fit_is_refused_before_an_engine_sees_it(
             await played(served, **more)
         assert refused.value.code == code
         assert not served.engines[0].openings
+
+
+async def test_a_connection_that_is_lost_ends_the_session_for_good(tmp_path: Path) -> None:
+    """The engine cannot resume, so nobody can: the place is free at once, and a resume is told why."""
+    async with serving(tmp_path, "listen") as served:
+        address = served.url.replace("http", "ws") + "/v1/realtime?duplex=1"
+        form = {"modalities": ["audio", "text"], "input_audio_format": "pcm_f32le", "sample_rate_hz": 24000}
+        async with connect(address) as socket:
+            await socket.send(json.dumps({"type": "session.update", "session": form}))
+            created = json.loads(await socket.recv())
+            assert created["type"] == "session.created" and "resume_token" not in created
+            socket.transport.abort()
+        await eventually(
+            lambda: not served.engines[0].live and not served.core.registry.statistics()["slots"]
+        )
+        async with connect(address) as socket:
+            named = {"session_id": created["session"]["id"], "resume_token": "t"}
+            await socket.send(json.dumps({"type": "session.resume", **named}))
+            refused = json.loads(await socket.recv())
+        assert refused["error"]["code"] == "unsupported_session_resume"
 
 
 async def test_recordings_are_sent_as_the_model_wants_them(tmp_path: Path) -> None:
