@@ -28,15 +28,17 @@ class EngineInstances:
     async def of(self, name: str) -> str | None:
         """``None``: the engine does not say.
 
-        :raises EngineUnreachable: no answer
+        :raises EngineUnreachable: nothing listens there
         """
         try:
             async with self._http.stream("GET", f"{self._urls[name]}/metrics") as response:
                 if not response.is_success:
                     return None
                 return _start_time(await _text(response))
-        except httpx.HTTPError as away:
+        except httpx.ConnectError as away:
             raise EngineUnreachable(f"no metrics of {name}: {away or type(away).__name__}") from away
+        except httpx.HTTPError:
+            return None  # it is busy, or speaks otherwise; openings say more
 
     async def aclose(self) -> None:
         await self._http.aclose()

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bridges.duplex_client.link import LinkOptions
-from bridges.engine import EngineError
+from bridges.engine import EngineUnreachable
 from bridges.frames import FrameBounds
 from memory.spoken_described import SPOKEN_RENDERER
 from orchestrator.api.context import EngineState
@@ -129,14 +129,14 @@ class NativeTrack:
         return Built(backend, lambda: backend.memory, dict, backend.statistics)
 
     async def watch(self) -> None:
-        """Notice engines that were started anew: what they held is gone."""
+        """Notice engines that were started anew, what they held is gone, and those that are not there."""
         while True:
             for name in self._instances.names:
                 try:
                     instance = await self._instances.of(name)
-                except EngineError:
-                    continue  # openings say whether it lives
-                if instance is not None:
+                except EngineUnreachable:
+                    self.pool.away(name)
+                else:
                     self.pool.seen(name, instance)
             await self._clock.sleep(self._watch_s)
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from bridges.circuit import Clock
+from bridges.circuit import Clock, EngineState
 from bridges.duplex_client.link import LinkError, LinkOptions
 from orchestrator.backends.native.seat import UNCONFIRMED
 from orchestrator.engines.health import Health
@@ -40,6 +40,8 @@ class _Engine:
         self.health = Health(clock)
         self.pace = Pace()
         self.draining = False
+        self.away = False
+        """Nothing listened there when it was looked at last; openings are tried all the same."""
         self.counts = {"taken": 0, "opened": 0, "failed": 0, "unconfirmed": 0, "close_retries": 0}
 
     def admits(self, now: float, rollover: bool) -> bool:
@@ -82,6 +84,7 @@ class EngineSeat:
     def opened(self) -> None:
         if self._place.state is PlaceState.OPENING:
             self._engine.counts["opened"] += 1
+            self._engine.away = False
             self._engine.health.answered()
         self._engine.places.opened(self._place)
 
@@ -143,9 +146,15 @@ class EnginePool:
         Raises ``KeyError`` for an unknown engine."""
         self._engines[name].draining = draining
 
-    def seen(self, name: str, instance: str) -> None:
-        """The engine that runs now, by anything that a restart changes."""
-        self._engines[name].places.seen(instance)
+    def seen(self, name: str, instance: str | None) -> None:
+        """The engine that runs now, by anything that a restart changes; ``None``: it does not say."""
+        self._engines[name].away = False
+        if instance is not None:
+            self._engines[name].places.seen(instance)
+
+    def away(self, name: str) -> None:
+        """Nothing listens there."""
+        self._engines[name].away = True
 
     @property
     def capacity(self) -> int:
@@ -241,6 +250,8 @@ def _state(engine: _Engine, now: float) -> str:
         return "draining"
     if engine.health.sick:
         return engine.health.state.value
+    if engine.away:
+        return EngineState.DOWN.value
     return "behind" if engine.pace.behind(now) else "up"
 
 

@@ -77,6 +77,22 @@ async def test_an_engine_that_dies_is_seen_in_readiness(tmp_path: Path) -> None:
         assert error(response)["code"] == "engine_dead"
 
 
+async def test_an_idle_service_notices_that_its_engine_is_gone_and_back(tmp_path: Path) -> None:
+    async def state() -> str:
+        answer = (await served.client.get("/ready")).json()
+        return str(answer.get("status") or answer["error"]["code"])
+
+    async with NativeServed(tmp_path, timeouts={"watch_s": 1.0}) as served:
+        assert await state() == "ready"
+        async with asyncio.timeout(20):
+            await served.engines[0].die()
+            while await state() != "engine_dead":
+                pass
+            await served.engines[0].restart()
+            while await state() != "ready":
+                pass
+
+
 async def test_a_lost_engine_socket_is_counted_and_the_client_notices_nothing(tmp_path: Path) -> None:
     async with (
         NativeServed(tmp_path, "listen") as served,
