@@ -20,6 +20,8 @@ from orchestrator.offline.files import UnusableFile, data_url_of, recording_of, 
 from orchestrator.offline.timeline import Recording
 from orchestrator.wire.audio import Codec
 
+_HINTS = {"ref_audio_required": " (--ref-audio VOICE.wav gives it one)"}
+
 
 @dataclass(frozen=True, slots=True)
 class Offline:
@@ -45,7 +47,7 @@ def run(offline: Offline) -> Exit:
     try:
         played = asyncio.run(_run(offline, stop))
     except (ClientError, MediaError, UnusableFile) as error:
-        _tell(error.message)
+        _tell(error.message + _HINTS.get(getattr(error, "code", ""), ""))
         return Exit.FAILED
     try:
         write(offline.out, played)

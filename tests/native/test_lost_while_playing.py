@@ -1,4 +1,4 @@
-"""A service dies under a recording that is being played to it.
+"""A service dies under a recording that is being played to it, or does not open a session at all.
 
 Contract: what came until then is returned, to be written, and the session row says that it was lost.
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from orchestrator.offline.command import Offline, run
 from orchestrator.offline.drive import PlayOptions, play
+from orchestrator.wire.audio import write_wav
 from tests.fakes.speaker import tone
-from tests.native.serving import ORDER
+from tests.native.serving import ORDER, NativeServed
 
 
 async def dying(socket: ServerConnection) -> None:
@@ -45,3 +49,13 @@ async def test_what_came_is_returned() -> None:
     assert played.rows[-1]["closed"] is None
     (why,) = (each for each in played.against if "lost" in each)
     assert "connection" in why
+
+
+async def test_a_model_that_wants_a_voice_to_speak_with_is_told_of_by_its_flag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.wav").write_bytes(write_wav(ORDER.samples, ORDER.rate_hz))
+    async with NativeServed(tmp_path) as served:
+        offline = Offline((tmp_path / "in.wav",), tmp_path / "out.wav", PlayOptions(served.url))
+        assert await asyncio.to_thread(run, offline) == 1
+    assert "--ref-audio" in capsys.readouterr().err
