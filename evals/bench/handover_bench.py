@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.console import Console
 
-from evals.bench.machine import machine
+from evals.bench.machine import engine_told, machine
 from evals.bench.pictures import squares
 from evals.bench.slow_summaries import HandoverFigures, SlowSummaries, handover_figures
 from evals.replay.core import engine_of, open_local, settings_of
@@ -77,7 +77,7 @@ def result_of(figures: HandoverFigures, engine: Engine) -> dict[str, Any]:
     return {
         "bench": "handover",
         "machine": machine(),
-        "engine": dict(engine.facts.to_dict()),
+        "engine": engine_told(engine.facts.to_dict()),
         **asdict(figures),
         "switch_cost": round(figures.switch_cost, 2),
         "latency_ratio": round(figures.latency_ratio, 3),

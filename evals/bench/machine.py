@@ -1,12 +1,14 @@
-"""Names the machine that a bench ran on."""
+"""Names the machine and the engine that a bench ran on."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -22,6 +24,11 @@ def machine() -> dict[str, str | int | float]:
         "python": platform.python_version(),
         "vigil": version("vigil"),
     }
+
+
+def engine_told(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a result says of its engine: all but where its weights lie on this machine."""
+    return {name: value for name, value in facts.items() if name != "weights"}
 
 
 def _cpu_model() -> str:

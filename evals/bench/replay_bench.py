@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from evals.bench.arms import ARMS, Rival, Sample, Tap
-from evals.bench.machine import machine
+from evals.bench.machine import engine_told, machine
 from evals.bench.pictures import squares
 from evals.replay.core import engine_of, open_local, settings_of
 from evals.replay.options import ReplayError, ReplayOptions
@@ -215,7 +215,7 @@ def main() -> int:
         settings = settings_of(ReplayOptions(source="", out=Path(), engine=arguments.engine))
         with engine_of(settings, tell) as engine:
             samples = asyncio.run(measure(settings, engine, tell, DESIGN))
-            result = result_of(samples, dict(engine.facts.to_dict()))
+            result = result_of(samples, engine_told(engine.facts.to_dict()))
     except ReplayError as error:
         console.print(f"replay_bench: {error.message}", style="red", markup=False, highlight=False)
         return error.exit_code
