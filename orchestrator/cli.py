@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from orchestrator.exits import Exit, SetupError
 from orchestrator.flags import settings_of, with_settings_flags
+from orchestrator.offline.flags import AskAtEnd, ReferenceVoice, Tail, VoiceName
 from orchestrator.settings import SettingsError, load_settings
 from orchestrator.version import vigil_version
 
@@ -104,16 +105,10 @@ def talk(
     out: Annotated[
         Path | None, typer.Option(metavar="OUT.wav", help="With --audio: where what is said goes.")
     ] = None,
-    commit: Annotated[
-        bool, typer.Option("--commit", help="With --audio: ask for an answer at the end of each recording.")
-    ] = False,
-    voice: Annotated[str | None, typer.Option(help="With --audio: a voice of the model.")] = None,
-    ref_audio: Annotated[
-        Path | None, typer.Option(metavar="FILE.wav", help="With --audio: a voice to take on.")
-    ] = None,
-    tail: Annotated[
-        float | None, typer.Option(min=0, help="With --audio: silence behind each recording, in s.")
-    ] = None,
+    commit: AskAtEnd = False,
+    voice: VoiceName = None,
+    ref_audio: ReferenceVoice = None,
+    tail: Tail = None,
 ) -> None:
     """Talk to a running service: type lines, read answers as they are said. Ctrl-C ends the session, or
     leaves one that was joined.

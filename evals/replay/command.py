@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from evals.replay.options import EXIT_MEANINGS, Exit, Pace, Query, ReplayError, ReplayOptions
+from orchestrator.offline.flags import AskAtEnd, ReferenceVoice, Tail, VoiceName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,16 +110,10 @@ def replay(
         list[Path] | None,
         typer.Option(metavar="IN.wav", help="Play this to a model that listens (--server); repeatable."),
     ] = None,
-    commit: Annotated[
-        bool, typer.Option("--commit", help="With --audio: ask for an answer at the end of each recording.")
-    ] = False,
-    voice: Annotated[str | None, typer.Option(help="With --audio: a voice of the model.")] = None,
-    ref_audio: Annotated[
-        Path | None, typer.Option(metavar="FILE.wav", help="With --audio: a voice to take on.")
-    ] = None,
-    tail: Annotated[
-        float | None, typer.Option(min=0, help="With --audio: silence behind each recording, in s.")
-    ] = None,
+    commit: AskAtEnd = False,
+    voice: VoiceName = None,
+    ref_audio: ReferenceVoice = None,
+    tail: Tail = None,
 ) -> None:
     """Watch a video through the model, tick by tick, and write down every decision.
 
