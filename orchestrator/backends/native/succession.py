@@ -56,6 +56,7 @@ class Succession:
         self._live = live
         self._config = config
         self._fresh: _Fresh | None = None
+        self._old: Pairing | None = None
         self._lost = False
         self._tasks: set[asyncio.Task[None]] = set()
         live.on_lost = self._on_lost
@@ -191,8 +192,6 @@ class Succession:
             live.tools.pairings.leave(leaving, reason, lambda: self._closed_old(generation))
 
     # --- reports --------------------------------------------------------------------------------------
-
-    _old: Pairing | None = None
 
     def _closed_old(self, generation: int) -> None:
         self._live.rollover.old_closed(self._live.tools.clock.now(), generation)
