@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -16,17 +14,17 @@ import httpx
 
 from bridges.speech import Speaker
 from memory.fold import Memory
-from orchestrator.app import Core, make_app, open_core
+from orchestrator.app import open_core
 from orchestrator.backends.hearing import Ears
 from orchestrator.engine_setup import prepare_engine
-from orchestrator.server import Server, server_config
 from orchestrator.settings import Settings
 from prompts.pack import Pack
 from tests.fakes.engine import FakeEngine
+from tests.fakes.listening import Listening
 from tests.fakes.pictures import jpeg
 
 
-class Served:
+class Served(Listening):
     """``async with Served(engine, folder) as served``: ``served.client`` speaks to it.
 
     ``edit``: what somebody did to the prompt pack's files.
@@ -53,8 +51,6 @@ class Served:
         self.speaker, self.ears = speaker, ears
         self.pack: Pack
         self.told: list[str] = []
-        self.core: Core
-        self.client: httpx.AsyncClient
 
     async def __aenter__(self) -> Served:
         engine = await asyncio.to_thread(prepare_engine, self.settings, self.told.append)
@@ -62,24 +58,13 @@ class Served:
             engine = replace(engine, pack=self.edit(engine.pack))
         self.pack = engine.pack
         self.core = await open_core(self.settings, engine, durable=True, speaker=self.speaker, ears=self.ears)
-        listener = socket.socket(proto=socket.IPPROTO_TCP)
-        listener.bind(("127.0.0.1", 0))
-        config = server_config(make_app(self.core), drain_s=self.settings.timeouts.drain_s)
-        self._server = _Server(config, self.core.drain)
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self.client = httpx.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
-        while not self._server.started:
-            assert not self._task.done(), self._task.result()
-            await asyncio.sleep(0)
+        await self.listen()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.client.aclose()
-        self._server.should_exit = True
-        await self._task
+        await self.leave()
 
     def memory(self, session_id: str) -> Memory:
         """Of a session that lives."""
@@ -95,11 +80,3 @@ class Served:
         content.append({"type": "image_url", "image_url": {"url": url}})
         body = {"messages": [{"role": "user", "content": content}], "frame_time_range": number, **more}
         return await self.client.post("/v1/chat/completions", json=body, headers=headers)
-
-
-class _Server(Server):
-    """Signals stay with pytest."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import socket
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import httpx
 import numpy as np
 
-from orchestrator.app import Core, make_app
+from orchestrator.app import Core
 from orchestrator.keeping import DurableKeeper
 from orchestrator.native_setup import NativeEngines
 from orchestrator.native_track import NativeTrack
 from orchestrator.offline.timeline import Recording
 from orchestrator.runtime.clock import system_ids
-from orchestrator.server import server_config
 from orchestrator.settings import Settings
 from orchestrator.wire.audio import pcm16_to_float, write_wav
 from prompts.native import NativeProfile
 from prompts.native_loader import native_profile
 from tests.fakes.duplex_engine import MINICPM_LIKE, DuplexEngine, EngineProfile, Script
+from tests.fakes.listening import Listening
 from tests.fakes.speaker import tone
-from tests.realtime.serving import QuietServer
 
 SCALE = 10.0
 MODEL = "talker"
@@ -50,7 +47,7 @@ class FastClock:
         await asyncio.sleep(max(0.0, seconds) / self._scale)
 
 
-class NativeServed:
+class NativeServed(Listening):
     """``async with NativeServed(folder, "pattern:LLSE") as served``: ``served.url``, ``served.engines``.
 
     :param engines: how many; each holds ``max_sessions``
@@ -88,10 +85,7 @@ class NativeServed:
             for _ in range(0 if elsewhere else engines)
         ]
         self._stack = AsyncExitStack()
-        self.core: Core
         self.track: NativeTrack
-        self.client: httpx.AsyncClient
-        self.url: str
 
     async def __aenter__(self) -> NativeServed:
         for engine in self.engines:
@@ -102,24 +96,13 @@ class NativeServed:
         self.track = NativeTrack(self.settings, found, self.clock, system_ids)
         keeper = await DurableKeeper.open(self.settings.data, self.clock)
         self.core = Core(self.settings, self.track, keeper, self.clock)
-        listener = socket.socket(proto=socket.IPPROTO_TCP)
-        listener.bind(("127.0.0.1", 0))
-        config = server_config(make_app(self.core), drain_s=self.settings.timeouts.drain_s)
-        self._server = QuietServer(config, self.core.drain)
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self.client = httpx.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
-        while not self._server.started:
-            assert not self._task.done(), self._task.result()
-            await asyncio.sleep(0)
+        await self.listen()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.client.aclose()
-        self._server.should_exit = True
-        await self._task
+        await self.leave()
         await self._stack.aclose()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +22,7 @@ from orchestrator.api.ticks import TickStarts
 from orchestrator.runtime.actor import SessionParts
 from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
-from orchestrator.server import Server, server_config
+from orchestrator.server import server_config
 from orchestrator.session.backend import Capabilities, SessionConfig
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
@@ -30,6 +30,7 @@ from orchestrator.wire.errors import VigilError
 from tests.api.doors import make_access
 from tests.api.scripted import LIMITS, NoRecords, Texts
 from tests.fakes.backend import ListLog, ScriptedBackend
+from tests.fakes.listening import QuietServer
 
 MODEL = "scripted"
 VOICE = Capabilities(
@@ -160,14 +161,6 @@ class Scripted:
         self.backends.append(backend)
         self.logs.append(log)
         return SessionParts(backend, log)
-
-
-class QuietServer(Server):
-    """Signals stay with pytest."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def eventually(condition: Callable[[], Any], timeout_s: float = 15.0) -> Any:
