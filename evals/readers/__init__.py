@@ -1,0 +1,1 @@
+"""Annotated streams: Vigil's own record of one, and the readers that make it of public formats."""
