@@ -94,6 +94,7 @@ class Slot(_Record):
     """A span in which one reply to a query is right.
 
     :param start_s: a reply before it is early; ``end_s``: one after it is late (both included)
+    :param onset_s: when the reply is due, what delays are measured from; default: ``start_s``
     :param evidence_s: earliest time at which the answer can be known; default: ``start_s``
     :param evidence_end_s: last time at which it could be seen; what is asked later is asked of memory
     :param chunks_later: a memory probe: meant to be asked so many chunk boundaries after the evidence
@@ -106,6 +107,7 @@ class Slot(_Record):
     kind: Kind
     start_s: Seconds
     end_s: Seconds
+    onset_s: Seconds | None = None
     evidence_s: Seconds | None = None
     evidence_end_s: Seconds | None = None
     chunks_later: Annotated[int, Field(ge=0)] | None = None
@@ -113,6 +115,11 @@ class Slot(_Record):
     judging: Judging = Judging.ANY
     choices: tuple[Text, ...] = ()
     official: Official | None = None
+
+    @property
+    def due_s(self) -> float:
+        """When the reply is due."""
+        return self.start_s if self.onset_s is None else self.onset_s
 
     @property
     def known_s(self) -> float:
@@ -123,8 +130,10 @@ class Slot(_Record):
     def _fits(self) -> Self:
         if self.end_s < self.start_s:
             raise ValueError(f"end_s {self.end_s} lies before start_s {self.start_s}")
-        if self.known_s > self.end_s:
-            raise ValueError(f"evidence_s {self.evidence_s} lies after end_s {self.end_s}")
+        if not self.start_s <= self.due_s <= self.end_s:
+            raise ValueError(f"onset_s {self.onset_s} lies outside of {self.start_s} to {self.end_s}")
+        if self.known_s > self.due_s:
+            raise ValueError(f"evidence_s {self.evidence_s} lies after the reply is due, {self.due_s}")
         if self.evidence_end_s is not None and self.evidence_end_s < self.known_s:
             raise ValueError(f"evidence_end_s {self.evidence_end_s} lies before the evidence, {self.known_s}")
         if self.judging is not Judging.ANY and not self.accepted:
