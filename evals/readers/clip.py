@@ -79,15 +79,23 @@ class Query(_Record):
     """A standing query; it replaces the one before it.
 
     :param at_s: asked just before the first frame at or after this time
+    :param until_s: withdrawn just before the first frame at or after this time; default: never
     :param skill: what it takes, for tables: ``alert``, ``count``, ``read``, ``ago`` ...
     :param audio: file that speaks the text, where it is spoken; it ends at ``at_s``
     """
 
     id: Name
     at_s: Seconds = 0.0
+    until_s: Seconds | None = None
     text: Text
     skill: Name = "answer"
     audio: str | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.until_s is not None and self.until_s <= self.at_s:
+            raise ValueError(f"until_s {self.until_s} does not lie after at_s {self.at_s}")
+        return self
 
 
 class Slot(_Record):

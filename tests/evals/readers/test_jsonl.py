@@ -66,6 +66,11 @@ def test_comments_and_empty_lines_are_skipped(tmp_path: Path) -> None:
         (raw(slots=[slot(evidence_s=12, evidence_end_s=11)]), "slots.0", "before the evidence"),
         (raw(slots=[slot(), slot()]), "", "given twice"),
         (raw(queries=[{"id": "q1", "text": ""}]), "queries.0.text", "at least 1 character"),
+        (
+            raw(queries=[{"id": "q1", "text": "?", "at_s": 2, "until_s": 2}]),
+            "queries.0",
+            "does not lie after",
+        ),
         (raw(silences=[{"start_s": 3, "end_s": 3}]), "silences.0", "does not lie after"),
     ],
 )
