@@ -18,6 +18,8 @@ from evals.scenes.spec import COLOURS, Backdrop, Camera, Kind, Rgb, Scene, Sign,
 Rng = np.random.Generator
 _TRIES = 60
 _EDGE = 0.02
+_PACES = (0.6, 1.0, 1.8, 3.0)
+"""Scenes are busier or quieter: what gaps are drawn out by."""
 _REST_S = 3.0
 """Shortest absence of a kind between two times it is to be seen."""
 
@@ -78,7 +80,8 @@ def _theme(rng: Rng, level: Level, split: Split) -> tuple[Kind, ...]:
     while True:
         first = every[int(rng.integers(len(every)))]
         chosen = {first}
-        while len(chosen) < level.theme:
+        size = int(rng.integers(level.theme[0], level.theme[1] + 1))
+        while len(chosen) < size:
             close = near_misses(first, every) if rng.random() < 0.7 else every
             chosen.add(close[int(rng.integers(len(close)))])
         theme = tuple(sorted(chosen))
@@ -99,13 +102,15 @@ def _drawn(
     rng: Rng, level: Level, theme: tuple[Kind, ...], length_s: float, cuts: Sequence[float]
 ) -> list[Entry]:
     quiet = _quiet(rng, level, length_s)
+    pace = _PACES[int(rng.integers(len(_PACES)))]
+    gaps, sign_gaps = ((low * pace, high * pace) for low, high in (level.gaps, level.sign_gaps))
     entries: list[Entry] = []
     for _ in range(level.most):
-        for span in _spans(rng, level, level.gaps, length_s, cuts, quiet):
+        for span in _spans(rng, level, gaps, length_s, cuts, quiet):
             free = [k for k in theme if not _taken(k, span, entries)]
             if free:
                 entries.append(Entry(free[int(rng.integers(len(free)))], *span))
-    for span in _spans(rng, level, level.sign_gaps, length_s, cuts, quiet):
+    for span in _spans(rng, level, sign_gaps, length_s, cuts, quiet):
         entries.append(Entry(_word(rng, level), *span))
     return sorted(entries, key=lambda e: (e.from_s, str(e.what)))
 

@@ -53,7 +53,7 @@ WORDS: dict[str, tuple[str, str]] = {
 class Level:
     """:param most: things at a time, signs apart
     :param words: how many of ``WORDS``
-    :param theme: kinds that a scene draws from; near misses of one another
+    :param theme: kinds that a scene draws from, fewest and most; near misses of one another
     :param sizes: half a thing's width, lowest and highest; ``letters``: height of a sign's
     :param stays: seconds that a thing is to be seen; ``gaps``: seconds until a place is taken again
     :param long_gap: share of scenes with a stretch in which nothing at all happens
@@ -68,7 +68,7 @@ class Level:
     colours: tuple[str, ...]
     words: int
     most: int
-    theme: int
+    theme: tuple[int, int]
     sizes: tuple[float, float]
     letters: tuple[float, float]
     stays: tuple[float, float]
@@ -93,12 +93,12 @@ LEVELS: dict[LevelName, Level] = {
         colours=("red", "green", "blue", "yellow", "purple"),
         words=12,
         most=3,
-        theme=4,
+        theme=(3, 7),
         sizes=(0.14, 0.2),
         letters=(0.12, 0.14),
         stays=(6, 30),
         gaps=(4, 30),
-        sign_gaps=(20, 90),
+        sign_gaps=(10, 60),
         long_gap=0.2,
         grain_s=1.0,
         patterns=("flat",),
@@ -116,7 +116,7 @@ LEVELS: dict[LevelName, Level] = {
         colours=("red", "green", "blue", "yellow", "purple", "orange", "cyan", "white"),
         words=24,
         most=3,
-        theme=5,
+        theme=(3, 9),
         sizes=(0.08, 0.15),
         letters=(0.07, 0.1),
         stays=(4, 40),
@@ -139,7 +139,7 @@ LEVELS: dict[LevelName, Level] = {
         colours=tuple(COLOURS),
         words=len(WORDS),
         most=5,
-        theme=7,
+        theme=(4, 12),
         sizes=(0.045, 0.1),
         letters=(0.045, 0.07),
         stays=(2, 60),

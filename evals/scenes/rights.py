@@ -8,11 +8,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from evals.scenes.spec import Kind, Scene, Span, Thing
+from evals.scenes.spec import COLOURS, SHAPES, Kind, Scene, Span, Thing
 from evals.scenes.truth import Item, first_frame, last_frame, order, sightings, visible
 
 ANSWER_S = 5.0
 """A reply is late after so many seconds."""
+
+_FEWEST = 4
+"""Colours and shapes that every level has."""
 
 _T = TypeVar("_T")
 _H = TypeVar("_H", bound=Hashable)
@@ -76,15 +79,16 @@ class At:
         return unique(thing.kind for thing in self.scene.things)
 
     def strangers(self) -> list[Kind]:
-        """Kinds that have not been seen: those of the scene, and near misses of what has been."""
-        seen = self.kinds_seen()
-        palette = self.kinds()
-        every = [
-            Kind(colour, shape)
-            for colour in unique(kind.colour for kind in palette)
-            for shape in unique(kind.shape for kind in palette)
-        ]
-        return [kind for kind in unique([*palette, *every]) if kind not in seen]
+        """Kinds that have not been seen: those of the scene, and mixtures of them; there is always one."""
+        seen, kinds = self.kinds_seen(), self.kinds()
+        mixed = _mixed(unique(k.colour for k in kinds), unique(k.shape for k in kinds))
+        if all(kind in kinds for kind in mixed):
+            colours, shapes = list(COLOURS), list(SHAPES)
+            most = max(_FEWEST, *(colours.index(k.colour) + 1 for k in kinds))
+            mixed = _mixed(
+                colours[:most], shapes[: max(_FEWEST, *(shapes.index(k.shape) + 1 for k in kinds))]
+            )
+        return [kind for kind in unique([*kinds, *mixed]) if kind not in seen]
 
     def steady(self) -> bool:
         """Nothing comes or goes just as it is asked."""
@@ -120,6 +124,10 @@ class At:
 
     def _end(self, start_s: float) -> float:
         return min(start_s + ANSWER_S, self.until_s)
+
+
+def _mixed(colours: Sequence[str], shapes: Sequence[str]) -> list[Kind]:
+    return [Kind(colour, shape) for colour in colours for shape in shapes]
 
 
 def unique(items: Iterable[_H]) -> list[_H]:

@@ -31,10 +31,11 @@ def _alert(at: At) -> Asked | None:
     """For one that comes once while the question stands, or does not come at all."""
     coming = {kind: at.coming(kind) for kind in [*at.kinds(), *at.strangers()]}
     wanted = 0 if at.rng.random() < _RARE else 1
-    kind = at.pick([kind for kind, found in coming.items() if len(found) == wanted])
+    fitting = [kind for kind, found in coming.items() if len(found) == wanted]
+    kind = at.pick(fitting or [kind for kind, found in coming.items() if not found])
     if kind is None:
         return None
-    return {"kind": str(kind)}, [_appears(at, "alert", *one) for one in coming[kind]]
+    return _about(kind), [_appears(at, "alert", *one) for one in coming[kind]]
 
 
 def _every(at: At) -> Asked | None:
@@ -43,7 +44,7 @@ def _every(at: At) -> Asked | None:
     kind = at.pick([kind for kind, found in coming.items() if len(found) >= min(2, most)])
     if kind is None:
         return None
-    return {"kind": str(kind)}, [_appears(at, "repeat", *one) for one in coming[kind]]
+    return _about(kind), [_appears(at, "repeat", *one) for one in coming[kind]]
 
 
 def _match(at: At) -> Asked | None:
@@ -68,7 +69,7 @@ def _leave(at: At) -> Asked | None:
     told = f"The {thing.kind} is gone."
     gone = first_frame(end) < at.until_s
     rights = [at.moment("alert", end, told, [str(thing.kind)], (end, at.until_s))] if gone else []
-    return {"kind": str(thing.kind)}, rights
+    return _about(thing.kind), rights
 
 
 def _count(at: At) -> Asked | None:
@@ -140,9 +141,7 @@ def _before(at: At) -> Asked | None:
         kind, told = at.pick([kind for kind in at.kinds_seen() if kind not in there]), "Yes"
         evidence = _seen(at, kind) if kind else None
     return (
-        None
-        if kind is None
-        else ({"kind": str(kind)}, at.answer(f"{told}.", [told.lower()], "contains", evidence))
+        None if kind is None else (_about(kind), at.answer(f"{told}.", [told.lower()], "contains", evidence))
     )
 
 
@@ -157,7 +156,7 @@ def _prior(at: At) -> Asked | None:
         return None
     kind, answer = things[n][2].kind, things[n - 1][2].kind
     evidence = (float(things[n][0]), float(max(things[n][1], things[n][0])))
-    return {"kind": str(kind)}, at.answer(f"{an(str(answer))}.", [str(answer)], "contains", evidence)
+    return _about(kind), at.answer(f"{an(str(answer))}.", [str(answer)], "contains", evidence)
 
 
 def _colour(at: At) -> Asked | None:
@@ -167,7 +166,7 @@ def _colour(at: At) -> Asked | None:
     if kind is None:
         return None
     told = at.answer(f"{kind.colour.capitalize()}.", [kind.colour], "contains", _seen(at, kind))
-    return {"shape": kind.shape}, told
+    return _about(kind), told
 
 
 def _when(at: At) -> Asked | None:
@@ -176,7 +175,7 @@ def _when(at: At) -> Asked | None:
         return None
     kind, second = found
     near = [str(second + off) for off in (0, -1, 1) if second + off >= 0]
-    return {"kind": str(kind)}, at.answer(f"At {second} seconds.", near, "number", _seen(at, kind))
+    return _about(kind), at.answer(f"At {second} seconds.", near, "number", _seen(at, kind))
 
 
 def _ago(at: At) -> Asked | None:
@@ -186,7 +185,7 @@ def _ago(at: At) -> Asked | None:
     kind, since = found[0], at.now - found[1]
     slack = max(1, since // 10)
     near = [str(since), *(str(since + off) for k in range(1, slack + 1) for off in (-k, k))]
-    return {"kind": str(kind)}, at.answer(f"{since} seconds ago.", near, "number", _seen(at, kind))
+    return _about(kind), at.answer(f"{since} seconds ago.", near, "number", _seen(at, kind))
 
 
 def _once(at: At) -> tuple[Kind, int] | None:
@@ -206,7 +205,7 @@ def _still(at: At) -> Asked | None:
     if kind is None:
         return None
     told = ("Yes.", ["yes"]) if stays else ("No.", ["no"])
-    return {"kind": str(kind)}, at.answer(*told, "contains", _now(at))
+    return _about(kind), at.answer(*told, "contains", _now(at))
 
 
 def _where(at: At) -> Asked | None:
@@ -215,7 +214,7 @@ def _where(at: At) -> Asked | None:
     if thing is None or not at.steady():
         return None
     side = "left" if thing.place(at.now)[0] < 0.5 else "right"
-    return {"kind": str(thing.kind)}, at.answer(f"{side.capitalize()}.", [side], "contains", _now(at))
+    return _about(thing.kind), at.answer(f"{side.capitalize()}.", [side], "contains", _now(at))
 
 
 def _move(at: At) -> Asked | None:
@@ -231,9 +230,7 @@ def _move(at: At) -> Asked | None:
     if found is None:
         return None
     thing, way = found
-    return {"kind": str(thing.kind)}, at.answer(
-        f"{way.capitalize()}.", [way], "contains", (at.now - 2, at.now)
-    )
+    return _about(thing.kind), at.answer(f"{way.capitalize()}.", [way], "contains", (at.now - 2, at.now))
 
 
 def _way(thing: Thing, now: float) -> str | None:
@@ -253,7 +250,11 @@ def _delegate(at: At) -> Asked | None:
     if kind is None:
         return None
     right = Right("delegate", at.at_s, min(at.at_s + 5, at.until_s), "One moment.", (), "any", None)
-    return {"kind": str(kind), "shape": kind.shape}, [right]
+    return _about(kind), [right]
+
+
+def _about(kind: Kind) -> dict[str, str]:
+    return {"kind": str(kind), "a_kind": an(str(kind)).lower(), "shape": kind.shape}
 
 
 def _now(at: At) -> Span:

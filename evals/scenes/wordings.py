@@ -4,13 +4,13 @@ from __future__ import annotations
 
 WORDINGS: dict[str, tuple[str, ...]] = {
     "alert": (
-        "Tell me when a {kind} appears.",
-        "Let me know as soon as you see a {kind}.",
-        "I am waiting for a {kind}. Say so when it is there.",
+        "Tell me when {a_kind} appears.",
+        "Let me know as soon as you see {a_kind}.",
+        "I am waiting for {a_kind}. Say so when it is there.",
     ),
     "every": (
-        "Tell me every time a {kind} appears.",
-        "Say so each time a {kind} comes up.",
+        "Tell me every time {a_kind} appears.",
+        "Say so each time {a_kind} comes up.",
         "Keep watching, and report every new {kind}.",
     ),
     "match": (
@@ -29,8 +29,8 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         "Count the shapes in the picture, not the signs.",
     ),
     "tally": (
-        "Count how often a {kind} appears.",
-        "Each time a {kind} appears, tell me how many that makes.",
+        "Count how often {a_kind} appears.",
+        "Each time {a_kind} appears, tell me how many that makes.",
         "Keep a count of the {kind}s as they appear.",
     ),
     "look": ("What do you see?", "What is in the picture?", "List everything that is visible now."),
@@ -46,9 +46,9 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         "Think back: what was the very first shape?",
     ),
     "before": (
-        "Have you seen a {kind}?",
-        "Was there a {kind} at any time?",
-        "Has a {kind} been shown so far?",
+        "Have you seen {a_kind}?",
+        "Was there {a_kind} at any time?",
+        "Has {a_kind} been shown so far?",
     ),
     "prior": (
         "Which shape came before the {kind}?",
@@ -87,7 +87,7 @@ WORDINGS: dict[str, tuple[str, ...]] = {
     ),
     "delegate": (
         "Find out who first drew a {shape}.",
-        "Look up what a {kind} costs in the shops.",
+        "Look up what {a_kind} costs in the shops.",
         "Search the web for the history of the {kind}.",
     ),
 }
