@@ -98,12 +98,14 @@ class ChatRequest:
     :param params: sampling and vLLM extras, merged into the body as they are
     :param deadlines: both are enforced
     :param session: key of the session, for engines behind a router that pins by header
+    :param purpose: what it is for (``decision 12``, ``summary 3/1``), for whoever records it; never sent
     """
 
     messages: Sequence[Mapping[str, Any]]
     params: Mapping[str, Any]
     deadlines: Deadlines
     session: str | None = None
+    purpose: str = ""
 
 
 @dataclass(frozen=True, slots=True)

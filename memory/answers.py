@@ -102,6 +102,6 @@ def _close_chunk(parts: Parts, window: Window) -> None:
     if budget.overlap_frames and not first_frame(carried):
         last = next((turn for turn in reversed(inside) if turn.frames), None)
         carried = window.since(last.seq) if last and len(last.frames) <= budget.carry_frames else ()
-    first = first_frame(carried)
-    if not (first and parts.chunks.close(carried[0].seq, first.media_time_ms)):
-        parts.chunks.close(parts.next_seq, parts.shown_end_ms())
+    first, told = first_frame(carried), parts.limits.keep == "all"
+    if not (first and parts.chunks.close(carried[0].seq, first.media_time_ms, told=told)):
+        parts.chunks.close(parts.next_seq, parts.shown_end_ms(), told=told)

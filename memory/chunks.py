@@ -72,8 +72,11 @@ class Chunks:
         self.open.frames += ((seq, frame) for frame in frames)
         self.open.fresh += len(frames)
 
-    def close(self, carry_seq: int, end_ms: int) -> Chunk | None:
-        """Close the open chunk so that its span ends where turn ``carry_seq`` begins (at ``end_ms``)."""
+    def close(self, carry_seq: int, end_ms: int, *, told: bool = True) -> Chunk | None:
+        """Close the open chunk so that its span ends where turn ``carry_seq`` begins (at ``end_ms``).
+
+        Not ``told``: no text will speak for it, and its frames go without waiting for one.
+        """
         taken = self.open
         inside = tuple(frame for seq, frame in taken.frames if seq < carry_seq)
         if not inside or taken.start_ms is None:
@@ -84,8 +87,9 @@ class Chunks:
         for gap in self.closed:
             if gap.gap and not gap.waiting:
                 gap.waiting, gap.failures, gap.rounds = True, 0, gap.rounds + 1
-        self.closed.append(chunk)
-        self._merge_waiting()
+        if told:
+            self.closed.append(chunk)
+            self._merge_waiting()
         return chunk
 
     def _merge_waiting(self) -> None:

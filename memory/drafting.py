@@ -122,7 +122,9 @@ def _build(parts: Parts, turns: Sequence[WindowTurn], boundary: int, reason: str
     first = first_frame(turns)
     start_ms = first.media_time_ms if first else parts.shown_end_ms()
     blocks, summaries = parts.history.before(start_seq)
-    qa = parts.qa.before(start_seq, parts.limits.max_qa, parts.budget.qa_tokens)
+    qa = QaArchive()
+    if parts.limits.keep != "nothing":
+        qa = parts.qa.before(start_seq, parts.limits.max_qa, parts.budget.qa_tokens)
     text = sections(
         parts.next_lines, blocks, summaries, _gaps(parts, start_seq, start_ms), qa,
         parts.queries.before(start_seq),
@@ -142,6 +144,8 @@ def _build(parts: Parts, turns: Sequence[WindowTurn], boundary: int, reason: str
 
 
 def _gaps(parts: Parts, start_seq: int, start_ms: int) -> list[Span]:
+    if parts.limits.keep != "all":  # nothing was to be told there
+        return []
     spans = parts.chunks.gaps(start_seq, start_ms)
     limit = parts.history.forgotten_before_ms
     return [span for span in spans if limit is None or span.end_ms > limit]

@@ -341,7 +341,7 @@ class Memory(Views):
         start_seq = carried[0].seq if carried else parts.next_seq
         start_ms = parts.shown_end_ms() if draft.first_frame_ms is None else draft.first_frame_ms
         if parts.chunks.open.start_seq < start_seq:
-            parts.chunks.close(start_seq, start_ms)
+            parts.chunks.close(start_seq, start_ms, told=parts.limits.keep == "all")
         if parts.deleted.rebuild:
             carried = stripped(parts, carried)
         parts.window = Window(fact.window, draft.head, draft.head_tokens, carried)

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ class Limits:
     :param long_term_max: blocks kept before the cut; ``long_term_keep``: blocks kept after it
     :param overlap_frames: frames carried into the next window
     :param query_limit: standing queries at a time
+    :param keep: what a head tells of former windows: ``all``; ``answers``: no summaries are written, but
+        what was asked and said is told; ``nothing``
     """
 
     chunk_frames: int = 100
@@ -112,6 +115,7 @@ class Limits:
     long_term_keep: int = 15
     overlap_frames: int = 8
     query_limit: int = 1
+    keep: Literal["all", "answers", "nothing"] = "all"
 
 
 # --- wants: what memory asks of the backend. Carrying one out ends with a fact ------------------------

@@ -129,9 +129,9 @@ class Core:
         """Of a session that asks for nothing else."""
         return self.track.offer.defaults
 
-    async def open_session(self, config: SessionConfig) -> Session:
-        """A new session without a client's name."""
-        return await self.registry.resolve("local", None, config)
+    async def open_session(self, config: SessionConfig, name: str | None = None) -> Session:
+        """A new session of this machine's own; without a ``name`` nobody can ask for it again."""
+        return await self.registry.resolve("local", name, config)
 
     async def drain(self) -> None:
         """Admit nobody more, end every session in order, and let clients read its end."""

@@ -11,6 +11,7 @@ from orchestrator.backends.replay.request import EngineLimits
 from orchestrator.engine_setup import Engine
 from orchestrator.session.limits import SessionLimits
 from orchestrator.session.outbox import OutboxLimits
+from orchestrator.setting_groups import MemoryGroup
 from orchestrator.settings import Settings
 from prompts.pack import Pack
 
@@ -66,10 +67,11 @@ def session_limits(settings: Settings) -> SessionLimits:
     )
 
 
-def window_limits(pack: Pack, facts: EngineFacts) -> WindowLimits:
-    """How the pack's window fits into this engine."""
+def window_limits(pack: Pack, facts: EngineFacts, memory: MemoryGroup) -> WindowLimits:
+    """How the pack's window, as the settings change it, fits into this engine."""
+    chunk, overlap = memory.chunk_frames, memory.overlap_frames
     return WindowLimits(
-        chunk_frames=pack.chunk_frames,
+        chunk_frames=pack.chunk_frames if chunk is None else chunk,
         max_images=facts.max_images,
         context_tokens=facts.context_tokens,
         reply_tokens=pack.decide.max_tokens,
@@ -77,7 +79,8 @@ def window_limits(pack: Pack, facts: EngineFacts) -> WindowLimits:
         rollup_chunks=pack.rollup_chunks,
         long_term_max=pack.long_term_max,
         long_term_keep=pack.long_term_keep,
-        overlap_frames=pack.overlap_frames,
+        overlap_frames=pack.overlap_frames if overlap is None else overlap,
+        keep=memory.keep,
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bridges.engine import Deadlines
+from bridges.engine import ChatEngine, Deadlines
 from bridges.frames import FrameGate
 from bridges.speech import Speaker
 from bridges.text_engine import TextEngine
@@ -16,8 +17,10 @@ from orchestrator.api.metrics import ENGINE_STATES
 from orchestrator.backends.hearing import Ears, HearingBackend, hearing_capabilities
 from orchestrator.backends.replay.backend import ReplayBackend, replay_capabilities
 from orchestrator.backends.replay.decide import ThresholdRefused, threshold_bias
+from orchestrator.backends.replay.delegation import Solver
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.spoken import SpokenBackend, spoken_capabilities
+from orchestrator.backends.summaries import Summarizer
 from orchestrator.engine_fit import (
     BACKGROUND,
     LIVE_TICKS,
@@ -44,6 +47,19 @@ from orchestrator.track import Built, Gauges, Offer
 from orchestrator.voice_setup import speaker_of, spoken_options
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Whom one session asks."""
+
+    engine: ChatEngine
+    solver: Solver | None
+    summarizer: Summarizer | None
+
+
+Through = Callable[[str, Outside], Outside]
+"""Stands between a session, named by its id, and those whom it asks: a recorder, or a record."""
+
+
 class ReplayTrack:
     """See ``Track``.
 
@@ -51,6 +67,7 @@ class ReplayTrack:
     :param salt_of: the engine's ``cache_salt`` for a tenant's plain requests
     :param text_scale: of new sessions' estimates, see ``orchestrator.tokenizer``
     :param speaker: gives sessions a voice; ``ears``: what they hear with
+    :param through: stands between each session and those whom it asks
     """
 
     def __init__(
@@ -64,6 +81,7 @@ class ReplayTrack:
         text_scale: float = 1.0,
         speaker: Speaker | None = None,
         ears: Ears | None = None,
+        through: Through | None = None,
     ) -> None:
         self.engine = engine
         self.chat = chat_engine(settings, engine)
@@ -93,14 +111,18 @@ class ReplayTrack:
         )
         self.texts = TextAccess(self._texts, salt_of)
         self._decide = decide_options(settings)
-        self._limits = window_limits(engine.pack, engine.facts)
+        self._limits = window_limits(engine.pack, engine.facts, settings.memory)
+        self._through = through
 
     async def build(self, spec: SessionSpec, kept: Kept) -> Built:
         pack, facts, settings = self.engine.pack, self.engine.facts, self._settings
+        asked = Outside(self.chat, self._solvers, self._summarizer)
+        if self._through is not None:
+            asked = self._through(kept.session_id, asked)
         backend = ReplayBackend(
             kept.session_id,
             pack,
-            self.chat,
+            asked.engine,
             kept.frames,
             kept.log,
             self.permits,
@@ -123,8 +145,8 @@ class ReplayTrack:
                 solver_frames=settings.delegation.frames,
                 max_sessions=settings.limits.sessions,
             ),
-            solver=self._solvers,
-            summarizer=self._summarizer,
+            solver=asked.solver,
+            summarizer=asked.summarizer,
             history=kept.history,
             packs=kept.packs,
             suspect_lane=self._suspect_lane,
@@ -203,6 +225,7 @@ async def replay_track(
     salt_of: Callable[[str], Awaitable[str]],
     speaker: Speaker | None = None,
     ears: Ears | None = None,
+    through: Through | None = None,
 ) -> ReplayTrack:
     """:raises SetupError: the settings ask for what this engine cannot do"""
     check_settings(settings, engine)
@@ -210,7 +233,9 @@ async def replay_track(
         learned_scale, settings.tokenizer, engine.facts, engine.pack, settings.persona, settings.language
     )
     speaker = speaker or speaker_of(settings.voice, clock)
-    return ReplayTrack(settings, engine, clock, ids, salt_of, text_scale=scale, speaker=speaker, ears=ears)
+    return ReplayTrack(
+        settings, engine, clock, ids, salt_of, text_scale=scale, speaker=speaker, ears=ears, through=through
+    )
 
 
 def check_settings(settings: Settings, engine: Engine) -> None:

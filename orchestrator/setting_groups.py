@@ -116,6 +116,22 @@ class Decision(Group):
     dedup_rearm_s: float = Field(60.0, ge=0, description="a line may be said again after this, in s")
 
 
+class MemoryGroup(Group):
+    """What a session remembers, for measuring what that is worth. The defaults are the prompt pack's."""
+
+    chunk_frames: int | None = Field(
+        None, ge=1, description="frames that become one summary, as far as the engine has room for them"
+    )
+    overlap_frames: int | None = Field(
+        None, ge=0, description="frames that are carried into the next window; 0: none, a hard cut"
+    )
+    keep: Literal["all", "answers", "nothing"] = Field(
+        "all",
+        description="what a window is told of those before it: all; answers: no summaries, only what was"
+        " asked and said; nothing",
+    )
+
+
 class Timeouts(Group):
     """Deadlines, in seconds."""
 

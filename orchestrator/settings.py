@@ -43,6 +43,7 @@ from orchestrator.setting_groups import (
     Group,
     Images,
     Limits,
+    MemoryGroup,
     Realtime,
     Solver,
     SourcesGroup,
@@ -104,6 +105,7 @@ class Settings(BaseSettings):
     images: Images = Images()  # type: ignore[call-arg]
     sources: SourcesGroup = SourcesGroup()  # type: ignore[call-arg]
     decision: Decision = Decision()  # type: ignore[call-arg]
+    memory: MemoryGroup = MemoryGroup()  # type: ignore[call-arg]
     timeouts: Timeouts = Timeouts()  # type: ignore[call-arg]
     realtime: Realtime = Realtime()  # type: ignore[call-arg]
     delegation: Delegation = Delegation()  # type: ignore[call-arg]

@@ -14,6 +14,7 @@ from orchestrator.app import open_core
 from orchestrator.engine_fit import engine_limits, window_limits
 from orchestrator.engine_setup import prepare_engine
 from orchestrator.exits import Exit, SetupError
+from orchestrator.setting_groups import MemoryGroup
 from orchestrator.settings import Settings
 from prompts.loader import load_pack
 from tests.fakes.engine import FakeEngine
@@ -71,7 +72,7 @@ FACTS = EngineFacts(
 
 def test_the_window_is_planned_inside_the_engine() -> None:
     pack = load_pack("joyvl")
-    limits = window_limits(pack, FACTS)
+    limits = window_limits(pack, FACTS, MemoryGroup())
     assert (limits.max_images, limits.context_tokens) == (32, 8192)
     assert limits.reply_tokens == pack.decide.max_tokens
 

@@ -103,7 +103,8 @@ class Background:
     async def _prewarm(self, want: WantPrewarm) -> None:
         tools = self._tools
         params = prewarm_params(tools.pack, tools.limits)
-        request = ChatRequest(chat_messages(want.plan), params, PREWARM, tools.session_id)
+        purpose = f"prewarm {want.head}/{want.turns}"
+        request = ChatRequest(chat_messages(want.plan), params, PREWARM, tools.session_id, purpose)
         try:
             _, finished = await self._ask(tools.engine, "prewarm", request)
         except EngineUnreachable:
@@ -176,7 +177,7 @@ class Background:
             text, finish_reason = written.text, written.finish_reason
         else:
             params = summary_params(sampling, tools.limits)
-            request = ChatRequest(messages, params, SUMMARY, tools.session_id)
+            request = ChatRequest(messages, params, SUMMARY, tools.session_id, _purpose(want))
             try:
                 text, finished = await self._ask(tools.engine, "summary", request)
             except EngineUnreachable:
@@ -231,3 +232,9 @@ class Background:
         if finished is None:
             raise EngineUnreachable("the answer has no end")
         return "".join(text), finished
+
+
+def _purpose(want: WantSummary | WantRollup) -> str:
+    if isinstance(want, WantSummary):
+        return f"summary {want.chunk}/{want.attempt}"
+    return f"rollup {want.chunks[0]}-{want.chunks[-1]}/{want.attempt}"

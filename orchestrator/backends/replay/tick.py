@@ -263,7 +263,9 @@ class TickRunner:
             bias=tools.bias,
             continued=bool(prefix),
         )
-        request = ChatRequest(chat_messages(plan), params, self._deadlines, tools.session_id)
+        request = ChatRequest(
+            chat_messages(plan), params, self._deadlines, tools.session_id, f"decision {flight.tick}"
+        )
         await tools.journal.flush()  # a frame is durable before it is sent
 
         async def show(text: str) -> None:
