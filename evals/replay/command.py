@@ -72,6 +72,10 @@ def replay(
             QUERY_AT, metavar="SECONDS TEXT", help="Set or replace the query at a media time; repeatable."
         ),
     ] = None,
+    clear_at: Annotated[
+        list[float] | None,
+        typer.Option(min=0, metavar="SECONDS", help="Withdraw the query at a media time; repeatable."),
+    ] = None,
     pace: Annotated[
         Pace, typer.Option(help="realtime: frames at their time; fast: the next as soon as one is decided.")
     ] = Pace.REALTIME,
@@ -149,7 +153,7 @@ def replay(
     options = ReplayOptions(
         source=source,
         out=out or _default_out(source),
-        queries=_queries(query or [], query_at or []),
+        queries=[*_queries(query or [], query_at or []), *(Query(at_s, None) for at_s in clear_at or ())],
         pace=pace,
         engine=engine,
         server=server,
@@ -205,7 +209,7 @@ def _queries(lines: list[str], timed: list[str]) -> list[Query]:
         if not 0 <= at_s < float("inf"):
             raise typer.BadParameter(f"{seconds} lies before the start", param_hint=QUERY_AT)
         queries.append(Query(at_s, text))
-    if any(not query.text.strip() for query in queries):
+    if any(not (query.text or "").strip() for query in queries):
         raise typer.BadParameter("the text of a query is empty", param_hint="--query")
     return queries
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from evals.replay.drive import Sink
 from evals.report.render import clock, kind_of, number, percent
 
 PLAIN_EVERY = 50
@@ -28,6 +29,13 @@ _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u
 def harmless(text: str) -> str:
     """``text`` without control characters, line ends apart, and without text-direction overrides."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+class View(Sink, Protocol):
+    """Who shows a run to people."""
+
+    def frame(self, media_time_s: float) -> None:
+        """A frame is about to be shown: what is said next is said at this time."""
 
 
 class RunConsole:
@@ -65,7 +73,6 @@ class RunConsole:
             self._live = None
 
     def frame(self, media_time_s: float) -> None:
-        """A frame is about to be shown: what is said next is said at this time."""
         self._at_s = media_time_s
 
     def delta(self, text: str) -> None:

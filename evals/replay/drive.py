@@ -58,6 +58,9 @@ class Drive(Protocol):
     async def ask(self, text: str) -> None:
         """Set or replace the standing query; it rides the next frame."""
 
+    async def withdraw(self) -> None:
+        """Clear the standing query; told to the model with the next frame."""
+
     async def show(self, frame: Frame, *, lossless: bool) -> None:
         """Hand over a frame and wait until its tick is decided and told to the sink.
 

@@ -100,6 +100,15 @@ class HttpDrive:
     async def ask(self, text: str) -> None:
         self._query = text
 
+    async def withdraw(self) -> None:
+        self._query = None
+        try:
+            response = await self._http.delete(f"/v1/sessions/{self._alias}/query")
+        except httpx.HTTPError as broken:
+            raise self._unreachable(broken) from broken
+        if response.status_code not in (200, 404):  # before its first frame the session is not there
+            raise _fatal(_refusal(response.status_code, response.content))
+
     async def show(self, frame: Frame, *, lossless: bool) -> None:
         self._requests += 1
         self._told = 0

@@ -14,7 +14,7 @@ from orchestrator.app import Core
 from orchestrator.engine_setup import Engine
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.subscription import Subscription
-from orchestrator.session.commands import AppendInput, AskQuery
+from orchestrator.session.commands import AppendInput, AskQuery, ClearQuery
 from orchestrator.session.events import (
     DelegationEvent,
     ErrorEvent,
@@ -31,18 +31,20 @@ EVENTS = 4096
 """Events that may wait for us; we read at once, so only a stall of the whole loop could fill it."""
 
 
-class InProcessDrive:
-    """One session of a core of its own.
+class SessionDrive:
+    """One session of a core.
 
-    :param engine: running and checked; not stopped here
+    :param core: open; not closed here
+    :param engine: running and checked, the one behind the core
+    :param name: of the session; default: none
     """
 
     transport = "in_process"
 
-    def __init__(self, settings: Settings, engine: Engine) -> None:
-        self._settings = settings
+    def __init__(self, core: Core, engine: Engine, name: str | None = None) -> None:
+        self._core = core
         self._engine = engine
-        self._core: Core | None = None
+        self._name = name
         self._session: Session | None = None
         self._sink: Sink | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -56,7 +58,6 @@ class InProcessDrive:
         self._operations = 0
 
     async def prepare(self) -> Sampling:
-        self._core = await open_local(self._settings, self._engine)
         return sampling_of(self._engine)
 
     def engine_facts(self) -> Mapping[str, Any]:
@@ -64,20 +65,18 @@ class InProcessDrive:
         return facts | self._engine.facts.to_dict()
 
     async def open(self, sink: Sink) -> None:
-        assert self._core is not None, "prepare comes first"
         try:
-            self._session = await self._core.open_session(self._core.defaults)
+            self._session = await self._core.open_session(self._core.defaults, self._name)
         except VigilError as error:
             raise _ended(error) from error
         self._sink = sink
         self._reading = asyncio.create_task(self._read(self._session.events(EVENTS)))
 
     async def ask(self, text: str) -> None:
-        assert self._session is not None, "open comes first"
-        try:
-            await self._session.submit(AskQuery(text=text, operation_id=self._operation("query")))
-        except VigilError as error:
-            raise _ended(error) from error
+        await self._submit(AskQuery(text=text, operation_id=self._operation("query")))
+
+    async def withdraw(self) -> None:
+        await self._submit(ClearQuery())
 
     async def show(self, frame: Frame, *, lossless: bool) -> None:
         assert self._session is not None, "open comes first"
@@ -106,21 +105,25 @@ class InProcessDrive:
             return
         # A pause too long for any of them ends the wait, not the run.
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.delegation.deadline_s):
+            async with asyncio.timeout(self._core.settings.delegation.deadline_s):
                 await self._until(lambda: not waited & self._questions)
                 before = self._last_tick
                 await self._until(lambda: self._last_tick > before)
 
     async def close(self) -> None:
-        core, self._core = self._core, None
         if self._session is not None:
             with suppress(VigilError):
                 await self._session.close("client_close")
         if self._reading is not None:
             # Ends by itself with the session's last event: all that was decided has then been told.
             await asyncio.gather(self._reading, return_exceptions=True)
-        if core is not None:
-            await core.aclose()
+
+    async def _submit(self, command: AskQuery | ClearQuery) -> None:
+        assert self._session is not None, "open comes first"
+        try:
+            await self._session.submit(command)
+        except VigilError as error:
+            raise _ended(error) from error
 
     def _operation(self, kind: str) -> str:
         self._operations += 1
@@ -174,6 +177,56 @@ class InProcessDrive:
                 self._sink.notice(error.code, error.message)
             case _:
                 pass
+
+
+class InProcessDrive:
+    """One session of a core of its own.
+
+    :param engine: running and checked; not stopped here
+    """
+
+    transport = SessionDrive.transport
+
+    def __init__(self, settings: Settings, engine: Engine) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._core: Core | None = None
+        self._drive: SessionDrive | None = None
+
+    async def prepare(self) -> Sampling:
+        self._core = await open_local(self._settings, self._engine)
+        self._drive = SessionDrive(self._core, self._engine)
+        return await self._drive.prepare()
+
+    def engine_facts(self) -> Mapping[str, Any]:
+        return self._session.engine_facts()
+
+    async def open(self, sink: Sink) -> None:
+        await self._session.open(sink)
+
+    async def ask(self, text: str) -> None:
+        await self._session.ask(text)
+
+    async def withdraw(self) -> None:
+        await self._session.withdraw()
+
+    async def show(self, frame: Frame, *, lossless: bool) -> None:
+        await self._session.show(frame, lossless=lossless)
+
+    async def settle(self) -> None:
+        await self._session.settle()
+
+    async def close(self) -> None:
+        core, self._core = self._core, None
+        if self._drive is not None:
+            await self._drive.close()
+        if core is not None:
+            await core.aclose()
+
+    @property
+    def _session(self) -> SessionDrive:
+        assert self._drive is not None, "prepare comes first"
+        return self._drive
 
 
 def _ended(error: VigilError) -> ReplayError:

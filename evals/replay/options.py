@@ -60,10 +60,13 @@ class Pace(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A standing query, asked just before the first frame at or after ``at_s`` seconds of media time."""
+    """A standing query, asked just before the first frame at or after ``at_s`` seconds of media time.
+
+    ``text``: ``None`` withdraws the one that stands.
+    """
 
     at_s: float
-    text: str
+    text: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from evals.replay.console import RunConsole
+from evals.replay.console import View
 from evals.replay.drive import Drive, Frame, Sampling
 from evals.replay.folder import RunFolder
 from evals.replay.options import Exit, Pace, Query, ReplayError, ReplayOptions
@@ -22,30 +22,30 @@ CLOSE_TIMEOUT_S = 10.0
 
 
 class Recorder:
-    """The sink of a run: each tick goes to the folder with the newest frame shown, and to the console."""
+    """The sink of a run: each tick goes to the folder with the newest frame shown, and to who looks on."""
 
-    def __init__(self, folder: RunFolder, console: RunConsole) -> None:
+    def __init__(self, folder: RunFolder, view: View) -> None:
         self._folder = folder
-        self._console = console
+        self._view = view
         self._picture: bytes | None = None
         self.notes: list[str] = []
 
     def frame(self, frame: Frame) -> None:
         self._picture = frame.data
-        self._console.frame(frame.media_time_ms / 1000)
+        self._view.frame(frame.media_time_ms / 1000)
 
     def delta(self, text: str) -> None:
-        self._console.delta(text)
+        self._view.delta(text)
 
     def tick(self, record: Mapping[str, Any]) -> None:
         self._folder.add(record, self._picture)
-        self._console.tick(record)
+        self._view.tick(record)
 
     def notice(self, code: str, message: str) -> None:
         # Bounded: a session that is told something at every tick must not fill the summary.
         if len(self.notes) < 100:
             self.notes.append(f"{code}: {message}")
-        self._console.notice(code, message)
+        self._view.notice(code, message)
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ async def replay(
     source: Source,
     drive: Drive,
     folder: RunFolder,
-    console: RunConsole,
+    view: View,
     clock: Clock,
     ending: Ending,
     sampling: Sampling,
@@ -78,7 +78,7 @@ async def replay(
 
     Never raises ``ReplayError``: how it went is in ``ending``. Returns the content of ``summary.json``.
     """
-    recorder = Recorder(folder, console)
+    recorder = Recorder(folder, view)
     started, began = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC), clock.now()
     sent = 0
 
@@ -89,7 +89,7 @@ async def replay(
         async with aclosing(_paced(source.frames(sampling), options, source, clock)) as frames:
             async for frame in frames:
                 for query in _due(queries, frame.media_time_ms):
-                    await drive.ask(query.text)
+                    await (drive.withdraw() if query.text is None else drive.ask(query.text))
                 recorder.frame(frame)
                 sent += 1
                 await drive.show(frame, lossless=not source.live)

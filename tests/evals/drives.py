@@ -84,6 +84,9 @@ class ScriptedDrive:
     async def ask(self, text: str) -> None:
         self.seen.append(("ask", text))
 
+    async def withdraw(self) -> None:
+        self.seen.append(("withdraw", None))
+
     async def show(self, frame: Frame, *, lossless: bool) -> None:
         assert self._sink is not None
         tick, self._ticks = self._ticks, self._ticks + 1

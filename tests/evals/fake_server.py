@@ -26,6 +26,7 @@ class FakeServer:
         self.model = model
         self.requests: list[tuple[dict[str, str], dict[str, Any]]] = []
         self.resets: list[str] = []
+        self.withdrawn: list[str] = []
         self.ready_after = 0
         self._answers: dict[str, tuple[str, int]] = {}
         self._ticks = 0
@@ -38,6 +39,7 @@ class FakeServer:
             Route("/ready", self._ready),
             Route("/v1/chat/completions", self._chat, methods=["POST"]),
             Route("/v1/streaming/reset", self._reset, methods=["POST"]),
+            Route("/v1/sessions/{name}/query", self._withdraw, methods=["DELETE"]),
         ]
         config = uvicorn.Config(Starlette(routes=routes), log_level="critical", lifespan="off")
         self._server = uvicorn.Server(config)
@@ -67,6 +69,11 @@ class FakeServer:
     async def _reset(self, request: Request) -> Response:
         self.resets.append(request.headers["x-session-id"])
         return JSONResponse({"status": "reset"})
+
+    async def _withdraw(self, request: Request) -> Response:
+        known = bool(self.requests)
+        self.withdrawn += [request.path_params["name"]] * known
+        return JSONResponse({"error": {"code": "session_not_found"}}, status_code=200 if known else 404)
 
     async def _chat(self, request: Request) -> Response:
         body = orjson.loads(await request.body())

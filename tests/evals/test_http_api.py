@@ -48,6 +48,20 @@ async def run(drive: HttpDrive, times: list[int], *, query: str | None = None, l
     return told
 
 
+async def test_a_query_is_withdrawn_from_the_session_if_that_is_there():
+    async with FakeServer() as server:
+        drive = drive_of(server.url)
+        await drive.prepare()
+        await drive.open(Told())
+        await drive.ask("What happens?")
+        await drive.withdraw()
+        await drive.show(Frame(0, b"\xff\xd8jpeg"), lossless=True)
+        await drive.withdraw()
+        await drive.close()
+    assert [part["type"] for part in server.requests[0][1]["messages"][0]["content"]] == ["image_url"]
+    assert server.withdrawn == server.resets
+
+
 async def test_each_frame_is_one_request_with_its_time_and_the_query_rides_once():
     async with FakeServer(lambda n, body: "Hello." if n == 1 else "") as server:
         drive = drive_of(server.url, persona="talkative")

@@ -161,6 +161,14 @@ async def test_a_gated_session_decides_nothing_until_its_first_query(tmp_path):
     assert run.summary["reasons"]["gated"] == 3
 
 
+async def test_a_withdrawn_query_is_shown_as_such(tmp_path):
+    async with FakeEngine(script) as engine:
+        queries = [Query(0.0, "Any birds?"), Query(2.0, None)]
+        await Run(engine, tmp_path, ListSource([0, 1000, 2000]), queries=queries).go()
+        said = str(engine.chats[-1].messages[-1])
+    assert "The user withdrew the query" in said
+
+
 @pytest.mark.parametrize(
     ("options", "exit_code", "says"),
     [

@@ -67,6 +67,13 @@ async def test_queries_are_asked_just_before_the_first_frame_of_their_time(tmp_p
     assert ("ask", "never") not in run.drive.seen
 
 
+async def test_a_query_is_withdrawn_just_before_the_first_frame_of_that_time(tmp_path):
+    queries = [Query(0.0, "first"), Query(1.5, None)]
+    run = await Run(tmp_path, ListSource(SECONDS), ScriptedDrive(), queries=queries).go()
+    assert run.drive.seen[:4] == [("ask", "first"), ("frame", 0), ("frame", 1000), ("withdraw", None)]
+    assert "Withdrawn at 0:01.5" in (tmp_path / "report.html").read_text()
+
+
 async def test_max_ticks_ends_the_run_cleanly(tmp_path):
     run = await Run(tmp_path, ListSource(SECONDS), ScriptedDrive(), max_ticks=2).go()
     assert len(run.rows) == 2
