@@ -156,7 +156,7 @@ class NativeBackend:
         succession = self._succession = Succession(live, lambda: self._config)
         succession.read(pairing)
         minder = Minder(live, succession.step)
-        work = [live.intake.run, live.flush_late, minder.run]
+        work = [live.intake.run, live.out.flush_late, live.out.tell_gathered, minder.run]
         if self._notes is not None:
             work.append(self._notes.run)
         self._tasks = [asyncio.create_task(live.guard(run)) for run in work]
@@ -256,7 +256,7 @@ class NativeBackend:
                 f"a cancel of {cancelled} needs a newer fence than {next_fence}; nothing was cancelled",
                 code="stale_fence",
             )
-        await live.cancel(next_fence)
+        await live.out.cancel(next_fence)
 
     async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
         live = self._require_open()

@@ -77,6 +77,7 @@ class Intake:
         self._bytes = 0
         self._most_bytes = 0
         self._link: EngineLink | None = None
+        self._former: EngineLink | None = None
         self._writing: Queued | None = None
         self._writing_since = 0.0
         self._changed = asyncio.Event()
@@ -95,6 +96,12 @@ class Intake:
     def switch(self, link: EngineLink | None) -> None:
         """Write to this link from the next unit on; ``None``: wait for one."""
         self._link = link
+        self._wake()
+
+    def leave(self) -> None:
+        """This link is left on purpose: the next one gets the unit that is being written, however its write
+        here ends, for nothing that is said to it here is told any more."""
+        self._former, self._link = self._link, None
         self._wake()
 
     async def append(self, given: InputUnit, operation_id: str) -> None:
@@ -215,7 +222,9 @@ class Intake:
         try:
             event_id = await link.append(self._encode(queued.unit))
         except LinkError as error:
-            if error.code in GONE:
+            if link is self._former:
+                pass
+            elif error.code in GONE:
                 # Not written: it goes first to whatever link comes next.
                 if self._link is link:
                     self._link = None
@@ -226,6 +235,8 @@ class Intake:
             return
         finally:
             self._writing = None
+        if link is self._former:
+            return
         self._take_back(queued)
         ticket = self._ticket
         if ticket is not None and any(unit is queued.unit for unit in ticket.units):

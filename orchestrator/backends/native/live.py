@@ -1,7 +1,7 @@
 """A session with an engine session: input goes in on one side, the engine's words come out on the other.
 
-Four tasks: the writer of units, one reader for each engine session, the one that lets a chunk of speech wait
-for its words no longer than it may, and the one that minds the time (``Minder``).
+Its tasks: the writer of units (``Intake``), one reader for each engine session, those that tell in time what
+waits to be told (``Outgoing``), and the one that minds the time (``Minder``).
 """
 
 from __future__ import annotations
@@ -35,45 +35,25 @@ from orchestrator.backends.native.facts import EngineSessionEnded
 from orchestrator.backends.native.faults import told_of
 from orchestrator.backends.native.intake import Intake
 from orchestrator.backends.native.options import NativeOptions
+from orchestrator.backends.native.outgoing import Outgoing
 from orchestrator.backends.native.pairing import Pairing, Pairings
 from orchestrator.backends.native.records import UnitRecords
 from orchestrator.backends.native.remembered import Remembered
 from orchestrator.backends.native.responses import Bound, Responses
 from orchestrator.backends.native.rollover import Rollover
 from orchestrator.backends.native.tools import ToolCalls
-from orchestrator.backends.native.translate import Translator
 from orchestrator.backends.native.units import Origin, Splitter, Unit
-from orchestrator.backends.native.waiting import first_of
 from orchestrator.backends.store_faults import told_of as store_told_of
 from orchestrator.backends.stream import OutputStream
-from orchestrator.session.backend import (
-    Action,
-    AudioDelta,
-    BackendOutput,
-    Clock,
-    Decision,
-    Failed,
-    Ids,
-    Metrics,
-    Notice,
-    TextDelta,
-    TurnEnd,
-)
+from orchestrator.session.backend import BackendOutput, Clock, Failed, Ids, Notice
 from orchestrator.session.fence import Fence
-from orchestrator.session.media import rms
 from orchestrator.session.playback import heard_prefix
-from orchestrator.wire.audio import Samples, float_to_pcm16, pcm16_to_float
+from orchestrator.wire.audio import Samples, float_to_pcm16
 from orchestrator.wire.errors import ServerFault, VigilError
 from prompts.native import NativeProfile
 
-UNBEGUN_S = 0.5
-"""For the first word of a response that was cancelled before the engine began it."""
 REPORT_MS = 10_000
 """Of speech that was heard, before memory is told of it while the response still runs."""
-SILENT_RMS = 0.003
-"""Speech is louder."""
-_SAID = (Decision, TextDelta, AudioDelta, Metrics, TurnEnd)
-"""Outputs that an end of their epoch takes back."""
 _log = logging.getLogger(__name__)
 
 
@@ -115,14 +95,21 @@ class Live:
         self.unsealed = False
         """The engine has input that was not committed."""
         self.closing = False
-        self.ended = asyncio.Event()
-        """Set whenever something of the engine ended."""
         self.linked = asyncio.Event()
         self.linked.set()
         self.minding = asyncio.Event()
         self.unit_s = audio.unit_ms / 1000
         self._records = UnitRecords(tools.memory.note, clock.now, audio.input_rate_hz / 1000)
-        self._translator = Translator(self.responses, self._records.tick)
+        self.out = Outgoing(
+            tools.stream,
+            self.responses,
+            rollover,
+            clock,
+            options,
+            self._records.tick,
+            lambda: self.pairing,
+            turn_ends=profile.horizon.turn_ends,
+        )
         self._splitter = Splitter(audio.unit_samples, audio.unit_ms, frame_units=tools.frame_units)
         self.intake = Intake(
             self._splitter,
@@ -138,9 +125,6 @@ class Live:
         )
         self.intake.allows = self._allows
         self.intake.switch(pairing.link)
-        self._saying = asyncio.Lock()
-        self._chunks = 0
-        self._held = asyncio.Event()
         self.written_at: float | None = None
         """When a unit, of whatever origin, was written last."""
         self.owed_at: float | None = None
@@ -150,7 +134,6 @@ class Live:
         self.told_at = 0.0
         """When the engine said its last word, or words were last asked of it."""
         self._losses: deque[float] = deque(maxlen=options.lives)
-        self._playing = False
         self.tool_calls = ToolCalls(tools.ids)
         self.on_lost: Callable[[], Awaitable[None]] = self._nothing
         self.on_other: Callable[[Pairing, EngineEvent], Awaitable[None]] = self._nothing_of
@@ -193,7 +176,7 @@ class Live:
                 return
             case ToolCall():
                 responses = self.responses
-                await self.put(self.tool_calls.called(event, responses.generation, responses.fence))
+                await self.out.put(self.tool_calls.called(event, responses.generation, responses.fence))
                 return
             case UserSpeech() if not self.tools.detects():
                 return  # its guess by loudness; the session makes its own
@@ -201,13 +184,7 @@ class Live:
                 self.tools.memory.said(item_id, transcript)
             case _:
                 pass
-        async with self._saying:
-            records = self._decided(event)
-            await self._say([*self._translator.take(event), *records])
-        if isinstance(event, AudioChunk):
-            self._chunks += 1
-            self._held.set()
-        self.ended.set()
+        await self.out.take(event, lambda: self._decided(event))
 
     def _decided(self, event: EngineEvent) -> list[BackendOutput]:
         """What the event decides of the oldest unit that waits for it."""
@@ -237,7 +214,8 @@ class Live:
             self.intake.note_failure()
         operations = unit.operations if unit is not None else ()
         told = told_of(LinkError(fault.code, fault.message))
-        await self.put(Failed(self.responses.fence, told.code, told.message, operations=operations))
+        failed = Failed(self.responses.fence, told.code, told.message, operations=operations)
+        await self.out.fail(failed)
 
     async def lose(self, reason: str, *, confirmed: bool, left: bool = False) -> None:
         """The engine session is gone and its link did not get it back.
@@ -255,8 +233,8 @@ class Live:
         elif not left:
             self.tools.pairings.lose(pairing, reason)
         self._records.lost(None, "engine_lost")
-        await self.end_responses("incomplete", "engine_lost")
-        self.ended.set()
+        await self.out.end_open("incomplete", "engine_lost")
+        self.out.ended.set()
         now = self.tools.clock.now()
         if len(self._losses) == self._losses.maxlen and now - self._losses[0] < self.tools.options.lives_s:
             await self.give_up("engine_lost", "the engine loses this session again and again")
@@ -264,17 +242,6 @@ class Live:
         self._losses.append(now)
         self.rollover.lost(now)
         await self.on_lost()
-
-    async def end_responses(self, status: str, reason: str | None) -> None:
-        """End everything that is open, on our own account."""
-        async with self._saying:
-            outputs: list[BackendOutput] = self._translator.flush()
-            for bound in self.responses.open():
-                if self.responses.is_stale(bound) or not (bound.visible or bound.asked):
-                    self.responses.end(bound)
-                else:
-                    outputs += self._translator.end(bound, status if bound.visible else "failed", reason)
-            await self._say(outputs)
 
     async def take_over(self, pairing: Pairing, heard_before: tuple[str, ...]) -> None:
         """Go on with this engine session from the next unit on.
@@ -285,7 +252,7 @@ class Live:
         for response_id in heard_before:
             self.responses.end(self.responses.of(response_id))
         for output in self._records.begin(pairing.generation, self.responses.fence):
-            await self.put(output)
+            await self.out.put(output)
         self.pairing = pairing
         self.unsealed = False
         self.owed_at = None
@@ -294,50 +261,8 @@ class Live:
 
     async def give_up(self, code: str, message: str) -> None:
         """The session can't go on; the client is told why."""
-        await self.put(Notice("engine_lost", message))
-        await self.put(Failed(self.responses.fence, code, message, fatal=True))
-
-    # --- what goes out --------------------------------------------------------------------------------
-
-    async def put(self, output: BackendOutput) -> None:
-        await self.tools.stream.put(output)
-
-    async def _say(self, outputs: list[BackendOutput]) -> None:
-        for output in outputs:
-            self._observe(output)
-            await self.tools.stream.put(output)
-
-    def _observe(self, output: BackendOutput) -> None:
-        """Tell the rollover what is said, and who speaks."""
-        rollover, now = self.rollover, self.tools.clock.now()
-        match output:
-            case Decision(action=Action.RESPONSE):
-                rollover.response_opened()
-                rollover.speech(now, model=True)
-            case TextDelta(text=text):
-                rollover.output(text)
-            case AudioDelta(pcm=pcm) if not self.tools.profile.horizon.turn_ends:
-                rollover.speech(now, model=rms(pcm16_to_float(pcm)) >= SILENT_RMS if pcm else False)
-            case AudioDelta():
-                self._playing = True
-            case TurnEnd(status=status):
-                rollover.speech(now, model=False)
-                if not self.responses.open():
-                    rollover.response_closed(now, playing=self._playing and status == "completed")
-                    self._playing = False
-            case _:
-                pass
-
-    async def flush_late(self) -> None:
-        """Let no chunk wait longer for its words than it may."""
-        while True:
-            await self._held.wait()
-            self._held.clear()
-            chunks = self._chunks
-            await self.tools.clock.sleep(self.tools.options.pair_s)
-            async with self._saying:
-                if self._translator.holds and chunks == self._chunks:
-                    await self._say(self._translator.flush())
+        await self.out.put(Notice("engine_lost", message))
+        await self.out.put(Failed(self.responses.fence, code, message, fatal=True))
 
     # --- input ----------------------------------------------------------------------------------------
 
@@ -364,7 +289,7 @@ class Live:
         if self.pairing is None or self.pairing.link is not link:
             # It was on its way when its engine session was left: nothing more is said of it.
             for output in self._records.sent_behind(unit, event_id, self.responses.fence):
-                await self.put(output)
+                await self.out.put(output)
             return
         self.unsealed = True
         self.written_at = now
@@ -376,7 +301,7 @@ class Live:
         if unit.frames:
             self.tools.memory.shown(len(unit.frames))
         for output in self._records.sent(unit, event_id, self.responses.fence):
-            await self.put(output)
+            await self.out.put(output)
         self._note_undecided()
         self.minding.set()
 
@@ -385,7 +310,7 @@ class Live:
         failed = Failed(
             self.responses.fence, "runtime_append_failed", error.message, operations=unit.operations
         )
-        await self.put(failed)
+        await self.out.put(failed)
 
     def note_heard(self, response_id: str, fence: Fence, committed_ms: int) -> None:
         """One response may run as long as its engine session: memory learns in time what was heard of it."""
@@ -402,64 +327,6 @@ class Live:
         self.minding.set()
         return self.responses.ask(fence)
 
-    async def stop_response(self, bound: Bound) -> None:
-        """The model has had all the silence that it may have for one response: tell it, and the client."""
-        async with self._saying:
-            await self._say(self._translator.stopped(bound))
-        if bound.key is not None and self.pairing is not None:
-            try:
-                await self.pairing.link.cancel(bound.key[1])
-            except LinkError as error:
-                _log.warning("an engine did not take a cancel: %s", error)
-
-    # --- cancel ---------------------------------------------------------------------------------------
-
-    async def cancel(self, next_fence: Fence) -> None:
-        """The epoch has moved; what is said of the old one is taken back, then the engine is told."""
-        targets = [bound for bound in self.responses.open() if not bound.ended]
-        self.responses.learn(next_fence)
-        self._translator.forget_held()
-        self.tools.stream.drop(lambda output: isinstance(output, _SAID) and self._stale(output))
-        self.rollover.speech(self.tools.clock.now(), model=False)
-        if targets:
-            self.rollover.response_closed(self.tools.clock.now(), playing=False)
-        pairing = self.pairing
-        told = [bound for bound in targets if bound.key is not None or bound.forwarded]
-        for bound in targets:
-            if pairing is None or bound not in told:
-                self.responses.end(bound)
-        if pairing is None or not targets:
-            return
-        late = self.tools.clock.sleep(self.tools.options.cancel_s)
-        await first_of(self._end_at_engine(pairing, told), late)
-        for bound in told:
-            if not bound.ended and bound.key is not None:
-                _log.warning("an engine did not end what was cancelled in time")
-            self.responses.end(bound)
-
-    async def _end_at_engine(self, pairing: Pairing, bounds: list[Bound]) -> None:
-        """Ask for the end of these, and wait for the engine's word that they have ended.
-
-        One that it was asked for and has not begun may be on its way; if it is not, no word comes.
-        """
-        try:
-            for bound in bounds:
-                await pairing.link.cancel(bound.key[1] if bound.key is not None else None)
-        except LinkError as error:
-            _log.warning("an engine did not take a cancel: %s", error)
-        until = self.tools.clock.now() + UNBEGUN_S
-        while pairing is self.pairing and not all(bound.ended for bound in bounds):
-            self.ended.clear()
-            if all(bound.ended or bound.key is None for bound in bounds):
-                await first_of(self.ended.wait(), self.tools.clock.sleep(until - self.tools.clock.now()))
-                if self.tools.clock.now() >= until:
-                    return
-            else:
-                await self.ended.wait()
-
-    def _stale(self, output: BackendOutput) -> bool:
-        return isinstance(output, _SAID) and output.fence.is_stale(self.responses.fence)
-
     # --- the end --------------------------------------------------------------------------------------
 
     async def guard(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -469,15 +336,15 @@ class Live:
         except StoreError as fault:
             _log.exception("a session can't be kept any more")
             error = store_told_of(fault)
-            await self.put(Failed(self.responses.fence, error.code, error.message, fatal=True))
+            await self.out.put(Failed(self.responses.fence, error.code, error.message, fatal=True))
         except Exception as fault:
             _log.exception("a task of a session failed")
             told = ServerFault(f"internal fault: {type(fault).__name__}")
-            await self.put(Failed(self.responses.fence, told.code, told.message, fatal=True))
+            await self.out.put(Failed(self.responses.fence, told.code, told.message, fatal=True))
 
     def end(self) -> None:
         """The last of what is recorded."""
-        self._translator.forget_held()
+        self.out.forget_held()
         self._records.end()
 
     @property
@@ -494,7 +361,7 @@ class Live:
         return {
             "input": self.intake.statistics(),
             "units": self._records.statistics(),
-            "responses": {**self.responses.statistics(), "dropped": self._translator.dropped},
+            "responses": self.out.statistics(),
         }
 
 

@@ -77,7 +77,7 @@ class Minder:
             bound.silence_units += 1
             live.intake.silence(lambda: not (live.responses.is_stale(bound) or live.intake.real()))
         else:
-            await live.stop_response(bound)
+            await live.out.stop(bound)
 
     # --- an engine that says nothing ------------------------------------------------------------------
 

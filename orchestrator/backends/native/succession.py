@@ -153,8 +153,10 @@ class Succession:
             return
         self._fresh = None
         old = live.pairing
+        if old is not None:
+            live.intake.leave()
         if want.end_response is not None:
-            await live.end_responses(want.end_response, None)
+            await live.out.end_open(want.end_response, None)
         lost, self._lost = self._lost, False
         live.tools.memory.engine(
             want.generation,
@@ -168,12 +170,12 @@ class Succession:
         live.rollover.switched(want.generation)
         if lost:
             message = "the engine session was lost; the conversation goes on from memory in a fresh one"
-            await live.put(Notice("engine_recovered", message))
+            await live.out.put(Notice("engine_recovered", message))
         else:
             message = "the conversation goes on from memory in a fresh engine session"
             if want.gap_ms:
                 message += f"; nobody listened for {want.gap_ms} ms"
-            await live.put(Notice("rolled_over", message))
+            await live.out.put(Notice("rolled_over", message))
 
     async def _close_old(self, generation: int, reason: str, ending: str | None, now: float) -> None:
         """Leave an engine session: the former one, or the current one to make room."""
@@ -181,9 +183,9 @@ class Succession:
         if reason == "make_room":
             leaving, live.pairing = live.pairing, None
             live.linked.clear()
-            live.intake.switch(None)
+            live.intake.leave()
             if ending is not None:
-                await live.end_responses(ending, None)
+                await live.out.end_open(ending, None)
         else:
             leaving, self._old = self._old, None
         if leaving is None:
