@@ -56,6 +56,23 @@ class Audio:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """Which of the engine's own figures (``stage_metrics``) count its context.
+
+    :param stage: whose context is the one that fills
+    :param prompt: name of the figure of what went in; ``output``: of what was said to it
+    :param streamed: the session is one request: ``prompt`` is all that went in so far, what was said comes on
+        top, and a response's figures are sums over its units. Otherwise each response is a request of its
+        own, whose prompt holds all that was said before
+    """
+
+    stage: str
+    prompt: str
+    output: str
+    streamed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Horizon:
     """How long an engine session lasts, in tokens.
 
@@ -64,6 +81,7 @@ class Horizon:
     :param prefix_tokens: what an empty session starts with
     :param rollover_at: share of the context at which a fresh session is prepared
     :param turn_ends: False: the model's turns have no ends; the switch waits for the longest silence
+    :param counted: where the engine tells its own count; ``None``: units and words are counted
     """
 
     context_tokens: int | None
@@ -74,6 +92,7 @@ class Horizon:
     seed_max_tokens: int
     rollover_at: float = 0.8
     turn_ends: bool = True
+    counted: Counted | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from prompts.native import (
     Audio,
+    Counted,
     Horizon,
     NativeProfile,
     ReferenceAudio,
@@ -72,6 +73,13 @@ class _Audio(_Strict):
         return self
 
 
+class _Counted(_Strict):
+    stage: str = Field(min_length=1)
+    prompt: str = Field(min_length=1)
+    output: str = Field(min_length=1)
+    streamed: bool
+
+
 class _Horizon(_Strict):
     context_tokens: int | None = Field(default=None, gt=0)
     tokens_per_second: float = Field(gt=0)
@@ -81,6 +89,7 @@ class _Horizon(_Strict):
     seed_max_tokens: int = Field(ge=0)
     rollover_at: float = Field(gt=0, lt=1)
     turn_ends: bool
+    counted: _Counted | None = None
 
     @model_validator(mode="after")
     def _room(self) -> _Horizon:
@@ -239,7 +248,7 @@ def _profile(read: _NativeFile, digest: str) -> NativeProfile:
         digest=digest,
         session_mode=read.session_mode,
         audio=Audio(**read.audio.model_dump()),
-        horizon=Horizon(**{**horizon.model_dump(), "seed": Seed(horizon.seed)}),
+        horizon=_horizon(horizon),
         required_input=tuple(read.input.required),
         optional_input=tuple(read.input.optional),
         output=tuple(read.output.modalities),
@@ -270,6 +279,11 @@ def _profile(read: _NativeFile, digest: str) -> NativeProfile:
         capabilities=MappingProxyType(_capabilities(read)),
         quirks=MappingProxyType(read.quirks),
     )
+
+
+def _horizon(read: _Horizon) -> Horizon:
+    counted = Counted(**read.counted.model_dump()) if read.counted is not None else None
+    return Horizon(**{**read.model_dump(), "seed": Seed(read.seed), "counted": counted})
 
 
 def _capabilities(read: _NativeFile) -> dict[str, Any]:

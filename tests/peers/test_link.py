@@ -22,7 +22,9 @@ from bridges.duplex_client.link import (
     ResponseCreated,
     ResponseDone,
     SpokenText,
+    StageMetrics,
 )
+from orchestrator.backends.native.counted import EngineCount
 from prompts.native_loader import native_profile
 from tests.peers.conftest import Peers
 from tests.peers.stand import Genuine, Relay, Stand, line, scripted
@@ -104,6 +106,20 @@ async def test_a_unit_is_answered_with_speech_and_its_words(stand: Stand) -> Non
         assert "".join(text.text for text in one.of(SpokenText)).strip()
         marks = [chunk.marks for chunk in chunks if chunk.marks]
         assert all(now >= before for before, now in pairwise(marks))
+
+
+async def test_its_figures_tell_how_full_the_context_is(stand: Stand) -> None:
+    """Each unit adds what it takes and what was said to it, within a response as well."""
+    await stand.script("pattern:LLELEL")
+    count = EngineCount(native_profile(FAMILY).horizon.counted)
+    async with line(stand) as one:
+        await one.open()
+        for letter in "LLELEL":
+            await one.say()
+            await one.until(ResponseDone if letter == "E" else Listening)
+    told = [tokens for each in one.of(StageMetrics) if (tokens := count.take(each)) is not None]
+    assert len(told) == 6
+    assert all(10 <= now - before <= 60 for before, now in pairwise(told))
 
 
 async def test_units_keep_their_order_and_number(stand: Stand) -> None:

@@ -74,6 +74,10 @@ class Context:
         span = self.force_at - self.prepare_at
         return min(1.0, max(0.0, (self.tokens - self.prepare_at) / span)) if span > 0 else 1.0
 
+    def statistics(self) -> dict[str, int]:
+        """``counts``: how often the engine has said its own count. ``limit`` 0: without end."""
+        return {"tokens": self.tokens, "limit": self._limit or 0, "counts": self.counts}
+
     def cost(self, audio_ms: int, frame_groups: int = 0) -> float:
         """Tokens of an append."""
         horizon = self._horizon

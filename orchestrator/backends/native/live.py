@@ -27,10 +27,12 @@ from bridges.duplex_client.link import (
     LinkLost,
     LinkResumed,
     Listening,
+    StageMetrics,
     ToolCall,
     UserSpeech,
 )
 from memory.store.errors import StoreError
+from orchestrator.backends.native.counted import EngineCount
 from orchestrator.backends.native.facts import EngineSessionEnded
 from orchestrator.backends.native.faults import told_of
 from orchestrator.backends.native.intake import Intake
@@ -110,6 +112,7 @@ class Live:
             lambda: self.pairing,
             turn_ends=profile.horizon.turn_ends,
         )
+        self._count = EngineCount(profile.horizon.counted)
         self._splitter = Splitter(audio.unit_samples, audio.unit_ms, frame_units=tools.frame_units)
         self.intake = Intake(
             self._splitter,
@@ -178,6 +181,9 @@ class Live:
                 responses = self.responses
                 await self.out.put(self.tool_calls.called(event, responses.generation, responses.fence))
                 return
+            case StageMetrics():
+                if (tokens := self._count.take(event)) is not None:
+                    self.rollover.counted(tokens)
             case UserSpeech() if not self.tools.detects():
                 return  # its guess by loudness; the session makes its own
             case Heard(item_id=item_id, transcript=transcript):
@@ -254,6 +260,7 @@ class Live:
         for output in self._records.begin(pairing.generation, self.responses.fence):
             await self.out.put(output)
         self.pairing = pairing
+        self._count.begin()
         self.unsealed = False
         self.owed_at = None
         self.intake.switch(pairing.link)
@@ -362,6 +369,7 @@ class Live:
             "input": self.intake.statistics(),
             "units": self._records.statistics(),
             "responses": self.out.statistics(),
+            "context": self.rollover.context.statistics(),
         }
 
 

@@ -1,4 +1,4 @@
-"""An engine that pours out errors: each kind is told at once, then once a second; every operation is answered."""
+"""An engine that pours out errors: a kind is told at once, then once a second, with all its operations."""
 
 from __future__ import annotations
 

@@ -54,6 +54,7 @@ class Model:
         self._queue: asyncio.Queue[Unit] = asyncio.Queue()
         self._anchor = clock.now()
         self._calls = 0
+        self._prompt, self._said = profile.prefix_tokens, 0
         self.units: list[Unit] = []
         self.epoch = 0
         self.turn_id = 0
@@ -79,6 +80,8 @@ class Model:
             unit.number, unit.at, unit.epoch = len(self.units), self._clock.now(), self.epoch
             act = self._director.decide(unit)
             unit.decision = act.kind.value if not act.end else "E"
+            self._prompt += self._profile.unit_tokens
+            self._said += len(act.text.split()) + 1 if act.kind is Kind.SPEAK else 1
             self.units.append(unit)
             self._took()
             await self._perform(unit, act)
@@ -233,7 +236,14 @@ class Model:
             self._speech.audio_delta(response, tone(100, self._profile.output_rate_hz, 440, 0.3))
 
     def _stages(self, unit: Unit) -> Json:
-        return {"0": {"num_tokens_in": 12 * (unit.number + 1), "num_tokens_out": 4, "vllm_ttft_ms": 12.0}}
+        """As the genuine server has them: prompt and words of the session so far, of one unit, or the sums
+        over the units of the open response."""
+        figures = (self._prompt, self._said)
+        if self.open is not None:
+            self.open.counted[unit.number] = figures
+            each = self.open.counted.values()
+            figures = (sum(prompt for prompt, _ in each), sum(said for _, said in each))
+        return {"0": {"num_tokens_in": figures[0], "num_tokens_out": figures[1], "vllm_ttft_ms": 12.0}}
 
     async def _wait(self, milliseconds: float) -> None:
         if milliseconds > 0:

@@ -71,6 +71,7 @@ class EngineProfile:
     :param voices_bundled: a voice is a bare name that ends in ``.pt``
     :param private_keys: of ``extra_body``, refused
     :param whole_turn: the model gets a turn as one unit, at its commit, and answers it in one go
+    :param prefix_tokens: of its context when it opens; ``unit_tokens`` each further unit takes
     """
 
     name: str
@@ -90,6 +91,8 @@ class EngineProfile:
     private_keys: tuple[str, ...] = ()
     whole_turn: bool = False
     silence_continuation: bool = True
+    prefix_tokens: int = 64
+    unit_tokens: int = 12
 
     def capabilities(self, max_sessions: int) -> dict[str, Any]:
         """What is advertised where that many sessions are served."""

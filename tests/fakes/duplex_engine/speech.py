@@ -33,6 +33,8 @@ class SpokenResponse:
     silence_units: int = 0
     audio: bool = False
     text_only: bool = False
+    counted: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Tokens in and out of each of its units, as its figures have them."""
 
     @property
     def item_id(self) -> str:
