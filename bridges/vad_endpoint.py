@@ -60,6 +60,11 @@ class Endpointer:
         self.silent_since: float | None = None
         """Where a silence began that may end the speech that is going on."""
 
+    @property
+    def suspected_ms(self) -> float:
+        """Of windows in a row that may be the beginning of speech, while there is none."""
+        return 0.0 if self.speaking else self._run_ms
+
     def reset(self, at_ms: float) -> Ended | None:
         """What follows is another stream. Speech that was going on ends here."""
         ended = Ended(at_ms) if self.speaking else None

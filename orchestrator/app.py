@@ -27,7 +27,7 @@ from orchestrator.api.peer import OpenSockets
 from orchestrator.api.quota import Meter
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
-from orchestrator.backends.hearing import Ears
+from orchestrator.backends.ears import Ears
 from orchestrator.backends.store_faults import told_of
 from orchestrator.directory import Live
 from orchestrator.engine_fit import session_limits

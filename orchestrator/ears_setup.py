@@ -9,7 +9,7 @@ from bridges.asr_http import HttpTranscriber
 from bridges.asr_whisper import WhisperTranscriber, worker_command
 from bridges.vad import VadError
 from bridges.vad_silero import Silero
-from orchestrator.backends.hearing import Ears, EarsOptions
+from orchestrator.backends.ears import Ears, EarsOptions
 from orchestrator.exits import Exit, SetupError
 from orchestrator.settings import Settings
 

@@ -14,7 +14,8 @@ from bridges.speech import Speaker
 from bridges.text_engine import TextEngine
 from orchestrator.api.context import EngineState
 from orchestrator.api.metrics import ENGINE_STATES
-from orchestrator.backends.hearing import Ears, HearingBackend, hearing_capabilities
+from orchestrator.backends.ears import Ears, hearing_capabilities
+from orchestrator.backends.hearing import HearingBackend
 from orchestrator.backends.replay.backend import ReplayBackend, replay_capabilities
 from orchestrator.backends.replay.decide import ThresholdRefused, threshold_bias
 from orchestrator.backends.replay.delegation import Solver

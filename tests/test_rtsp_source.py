@@ -14,7 +14,7 @@ import pytest
 from bridges import media_video
 from bridges.frames import FrameBounds
 from bridges.media import MediaFrame, MediaOptions, MediaSound, open_media
-from orchestrator.backends.hearing import Ears
+from orchestrator.backends.ears import Ears
 from orchestrator.session.commands import AppendInput
 from orchestrator.session.units import FrameInput
 from tests.api.scripted import error

@@ -3,10 +3,11 @@
 Sound that comes is searched for speech; the words of each utterance become the session's, which asks them as
 it asks what is typed. Frames go on to the backend as they came, and so does everything else.
 
-Speech over an answer stops it. But a cough is no speech: while an utterance over an answer is shorter than
-``cough_ms``, the answer is only held: nothing more of it goes out, and nobody is told. Once it is longer, or
-turns out to hold words, it was the user's; otherwise the answer goes on exactly where it was held. A pause is
-no cancel: no fence moves, nothing is made twice.
+Speech over an answer stops it. But a cough is no speech: from the first sound that may be some, and while an
+utterance over an answer is shorter than ``cough_ms``, the answer is only held: nothing more of it goes out,
+and a client that can pause what it plays is told to. Once it is longer, or turns out to hold words, it was
+the user's; otherwise the answer goes on exactly where it was held. A pause is no cancel: no fence moves,
+nothing is made twice.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from bridges.asr import AsrError, Transcriber
-from bridges.vad import DetectorFactory, VadError
+from bridges.asr import AsrError
+from bridges.vad import VadError
 from bridges.vad_endpoint import Began, EndpointRules
+from orchestrator.backends.ears import Ears, hearing_capabilities
 from orchestrator.backends.holding import Holding
 from orchestrator.backends.listening import Listener, Utterance
 from orchestrator.backends.partials import StableWords
 from orchestrator.backends.stream import OutputStream
 from orchestrator.session.backend import (
+    PLAYBACK,
     TRANSCRIPT_SO_FAR,
     BackendOutput,
     Capabilities,
@@ -36,6 +39,7 @@ from orchestrator.session.backend import (
     Closed,
     ConversationFact,
     Failed,
+    PlaybackHeld,
     QueryAsked,
     SessionBackend,
     SessionConfig,
@@ -58,36 +62,13 @@ GUESS_AFTER_MS = 200.0
 """Silence within an utterance from which its words are looked for: mostly it was its end."""
 GONE_S = 1.5
 """Sound that does not come for that long ends an utterance."""
+SUSPECTED_MS = 32.0
+"""Of what may be the beginning of speech, from which an answer is held: one window of the detector."""
 _SLICE = 8000
 """Samples between two looks at what else there is to do."""
 _DROP_S = 1.0
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class EarsOptions:
-    """
-    :param language: of speech, where the session names none; ``None``: the recogniser finds out
-    :param cough_ms: speech over an answer that is no longer than this stops it only if it holds words
-    :param partial_s: seconds between two looks at the words so far; 0: only whole utterances
-    :param deadline_s: of a transcript; ``verdict_s``: of what an answer is held for
-    """
-
-    language: str | None = None
-    cough_ms: float = 300.0
-    partial_s: float = 1.0
-    deadline_s: float = 10.0
-    verdict_s: float = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ears:
-    """What all sessions hear with."""
-
-    detector: DetectorFactory
-    transcriber: Transcriber
-    options: EarsOptions = EarsOptions()
 
 
 @dataclass(slots=True)
@@ -98,12 +79,6 @@ class _Waiting:
     doubted: bool = False
     guess: asyncio.Task[str] | None = None
     dropped: bool = False
-
-
-def hearing_capabilities(capabilities: Capabilities) -> Capabilities:
-    """The same with ears."""
-    inputs = tuple(dict.fromkeys((*capabilities.optional_input_modalities, "audio")))
-    return replace(capabilities, optional_input_modalities=inputs, transcribes=True)
 
 
 class HearingBackend:
@@ -139,7 +114,8 @@ class HearingBackend:
         self._one_at_a_time = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
         self._reported = False  # of the utterance that is going on, or went on last
-        self._holding = Holding(clock, ears.options.verdict_s)
+        self._suspected = False  # what holds the answer is not known to be speech
+        self._holding = Holding(clock, ears.options.verdict_s, self._held)
         self._counts = {"utterances": 0, "empty": 0, "failed": 0, "lost": 0}
 
     def capabilities(self) -> Capabilities:
@@ -161,7 +137,6 @@ class HearingBackend:
                 self._deaf = True
                 await self._break_off()
                 _log.warning("a session's speech detector broke: %s", broken)
-                self._holding.let_go()
                 await self._stream.put(Failed(self._fence, "server_vad_unavailable", str(broken)))
 
     async def tell(self, fact: ConversationFact, fence: Fence) -> None:
@@ -209,7 +184,6 @@ class HearingBackend:
             self._waiting.clear()
             if self._in_work is not None:
                 self._in_work.dropped = True
-        self._holding.let_go()
         await self._backend.clear()
 
     async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
@@ -242,6 +216,8 @@ class HearingBackend:
         utterance = self._listener.finish()
         if utterance is not None and self._detection is not None and self._reported:
             await self._stream.put(SpeechStopped(self._fence, round(utterance.end_ms)))
+        self._suspected = False
+        self._holding.let_go()
 
     async def _hears_no_more(self) -> None:
         """An utterance ends too where sound stops coming: a microphone that is muted sends no silence."""
@@ -280,16 +256,18 @@ class HearingBackend:
         self._reported = False
         if self._detection is None:
             return
-        self._start_ms = began.start_ms
+        self._start_ms, self._suspected = began.start_ms, False
         self._reported = not (self._ears.options.cough_ms > 0 and self._holding.is_answering)
         if self._reported:
             await self._stream.put(SpeechStarted(self._fence, round(began.start_ms)))
+            self._holding.let_go()
         else:
             self._holding.hold()
 
     async def _look_again(self) -> None:
         """An utterance grows: it is no cough any more; its words so far can be told."""
         if not self._listener.speaking:
+            self._suspect()
             return
         doubted = self._detection is not None and not self._reported
         if doubted and self._listener.voiced_ms > self._ears.options.cough_ms:
@@ -313,6 +291,23 @@ class HearingBackend:
             self._partial_at = self._clock.now()
             if (so_far := self._listener.so_far()) is not None:
                 self._partial = asyncio.create_task(self._words_so_far(so_far), name="hearing partial")
+
+    def _suspect(self) -> None:
+        """What sounds like speech holds an answer at once, and lets it go if it was none after all."""
+        heard_ms, holding = self._listener.suspected_ms, self._holding
+        if self._suspected and not heard_ms:
+            self._suspected = False
+            holding.resume()
+        elif self._detection is None or not self._ears.options.cough_ms or holding.holds:
+            return
+        elif heard_ms >= SUSPECTED_MS and holding.is_answering:
+            self._suspected = True
+            holding.hold()
+
+    def _held(self, held: bool) -> None:
+        """Tell a client that can pause; at most one such word waits to be read."""
+        if self._holding.pauses and not self._stream.drop(lambda output: isinstance(output, PlaybackHeld)):
+            self._stream.slip_in(PlaybackHeld(self._fence, held), first=held)
 
     async def _ended(self, utterance: Utterance) -> None:
         self._drop_partial()
@@ -465,6 +460,7 @@ class HearingBackend:
 
     def _configure(self, config: SessionConfig) -> None:
         self._config = config
+        self._holding.pauses = PLAYBACK in config.include
         if (detection := config.turn_detection) is not None:
             self._listener.retune(
                 EndpointRules(

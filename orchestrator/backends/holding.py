@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from orchestrator.session.backend import (
     Action,
@@ -16,11 +17,18 @@ from orchestrator.session.backend import (
 
 
 class Holding:
-    """:param longest_s: an answer is held for that long at most"""
+    """
+    :param longest_s: an answer is held for that long at most
+    :param told: of each beginning and end
+    """
 
-    def __init__(self, clock: Clock, longest_s: float) -> None:
+    def __init__(self, clock: Clock, longest_s: float, told: Callable[[bool], None]) -> None:
         self._clock = clock
         self._longest_s = longest_s
+        self._told = told
+        self.pauses = False
+        """While it is held nothing of it is played either."""
+        self._since = 0.0
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._late: asyncio.Task[None] | None = None
@@ -55,10 +63,13 @@ class Holding:
                 self._plays_until = begins + len(pcm) / 2 / rate
 
     def hold(self) -> None:
+        if self.holds:
+            return
         self.held += 1
+        self._since = self._clock.now()
         self._flowing.clear()
-        if self._late is None:
-            self._late = asyncio.create_task(self._too_late(), name="hearing verdict")
+        self._late = asyncio.create_task(self._too_late(), name="hearing verdict")
+        self._told(True)
 
     def resume(self) -> None:
         """It was held for nothing."""
@@ -66,19 +77,23 @@ class Holding:
         self.let_go()
 
     def let_go(self) -> None:
-        self._flowing.set()
         if self._late is not None:
             self._late.cancel()
             self._late = None
+        if not self.holds:
+            return
+        if self.pauses and self._plays_until > self._since:
+            self._plays_until += self._clock.now() - self._since
+        self._flowing.set()
+        self._told(False)
 
     def cancelled(self, epoch: int) -> None:
         """There is no answer any more that is older than this."""
         self._epoch = max(self._epoch, epoch)
-        self._open, self._plays_until = False, float("-inf")
         self.let_go()
+        self._open, self._plays_until = False, float("-inf")
 
     async def _too_late(self) -> None:
         await self._clock.sleep(self._longest_s)
-        self.resumed += 1
-        self._flowing.set()
         self._late = None
+        self.resume()

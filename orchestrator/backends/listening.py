@@ -72,6 +72,11 @@ class Listener:
         since = self._endpoints.silent_since
         return 0.0 if since is None else (self._now_ms or 0.0) - since
 
+    @property
+    def suspected_ms(self) -> float:
+        """What may be the beginning of an utterance."""
+        return self._endpoints.suspected_ms
+
     def retune(self, rules: EndpointRules) -> None:
         """Go on by other rules; an utterance that is going on goes on."""
         self._endpoints.rules = rules

@@ -117,6 +117,8 @@ class SpokenBackend:
         await self._backend.clear()
 
     async def playback(self, response_id: str, fence: Fence, played_ms: int, committed_ms: int) -> None:
+        if self._voice is not None and self._voice.fence == fence:
+            self._voice.played(played_ms)
         await self._backend.playback(response_id, fence, played_ms, committed_ms)
 
     async def close(self, reason: str) -> None:

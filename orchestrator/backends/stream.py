@@ -30,6 +30,12 @@ class OutputStream:
             self._most = max(self._most, len(self._items))
             self._filled.set()
 
+    def slip_in(self, output: BackendOutput, *, first: bool) -> None:
+        """Add an output without waiting, before all others or behind them; of its kind there is no other."""
+        if not self._ended:
+            (self._items.appendleft if first else self._items.append)(output)
+            self._filled.set()
+
     async def end(self, closed: Closed, *before: BackendOutput) -> None:
         """The last outputs, always taken; releases every waiting writer. A second end is ignored."""
         if not self._ended:

@@ -65,7 +65,8 @@ class Voice:
         self._end: TurnEnd | None = None
         self._mute = False
         self._samples = 0
-        self._began_at: float | None = None
+        self._first_at: float | None = None
+        self._began_at = 0.0  # when its playing began, as far as is known
         self._busy_since: float | None = None
         self._speaking: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name="voice")
@@ -95,6 +96,11 @@ class Voice:
         self._hush()
         if self._speaking is not None:
             self._speaking.cancel()
+
+    def played(self, played_ms: int) -> None:
+        """It was played up to there: a client that pauses, or plays late, is not sent more than the lead."""
+        if self._first_at is not None:
+            self._began_at = max(self._first_at, self._tools.clock.now() - played_ms / 1000)
 
     async def drop(self) -> None:
         """Say no more. What was put out already is not taken back here."""
@@ -151,8 +157,8 @@ class Voice:
         if not chunk.pcm:
             return
         rate = self._tools.speaker.rate_hz
-        if self._began_at is None:
-            self._began_at = self._tools.clock.now()
+        if self._first_at is None:
+            self._first_at = self._began_at = self._tools.clock.now()
         self._samples += len(chunk.pcm) // 2
         mark = (self._told, self._samples * 1000 // rate)
         await self._put(AudioDelta(self.fence, chunk.pcm, rate, (mark,)))
@@ -165,12 +171,11 @@ class Voice:
 
     async def _in_time(self) -> None:
         """Wait until the sound made so far is no more than the lead ahead of its playing."""
-        if self._began_at is None:
+        if self._first_at is None:
             return
         tools = self._tools
         made_s = self._samples / tools.speaker.rate_hz
-        early_s = self._began_at + made_s - tools.lead_s - tools.clock.now()
-        if early_s > 0:
+        while (early_s := self._began_at + made_s - tools.lead_s - tools.clock.now()) > 1e-6:
             await tools.clock.sleep(early_s)
 
     # --- the speaker ----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.session.backend import Action, AudioDelta, Decision, Heard, TurnEnd
 from orchestrator.session.commands import CreateResponse
 from orchestrator.session.effects import BackendPlayback, BackendTell
-from orchestrator.session.events import Event, OutputCleared, ResponseListen
+from orchestrator.session.events import Event, OutputCleared, PlaybackPaused, ResponseListen
 from orchestrator.session.facts import ResponseEnded, ResponseStarted
 from orchestrator.session.fence import Fence
 from orchestrator.session.history import History
@@ -213,6 +213,16 @@ class Answers:
             self._endings.append(OutputCleared(ledger.fence, ledger.response_id))
         self._decided = False
         return tuple(silenced)
+
+    def hold(self, held: bool) -> None:
+        """The client pauses what it plays, or goes on with it."""
+        now = self._shared.now
+        self._book.advance(now)
+        self._book.paused = held
+        playing = [response.response_id for response in (*self.draining, self.active) if response is not None]
+        playing = playing or [ledger.response_id for ledger in self._book.playing(now)]
+        newest = playing[-1] if playing else None
+        self._shared.emit(PlaybackPaused(self._shared.fence, newest, held))
 
     def clear(self, response_id: str | None) -> Playback | None:
         """The finished response whose playback a client wants stopped, now stopped."""

@@ -281,6 +281,21 @@ class SpeechStopped:
     audio_end_ms: int
 
 
+PLAYBACK = "vigil.playback"
+"""In a session's ``include``: its client pauses what it plays, and goes on with it, when it is told to."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackHeld:
+    """The user may be speaking: what is being played is to pause until that is known; or is to go on.
+
+    Only for clients that ask for ``PLAYBACK``; no fence moves.
+    """
+
+    fence: Fence
+    held: bool
+
+
 TRANSCRIPT_SO_FAR = "conversation.item.input_audio_transcription.delta"
 """In a session's ``include``: its client wants the words of speech that is still going on."""
 
@@ -388,6 +403,7 @@ BackendOutput = (
     | AudioDelta
     | SpeechStarted
     | SpeechStopped
+    | PlaybackHeld
     | UserTranscript
     | Metrics
     | TurnEnd

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from orchestrator.session.backend import TRANSCRIPT_SO_FAR
+from orchestrator.session.backend import PLAYBACK, TRANSCRIPT_SO_FAR
 from orchestrator.session.fence import Fence
 from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.playback import Cursors
@@ -450,3 +450,13 @@ class NoticeEvent(Event):
     type: ClassVar[str] = "vigil.notice"
     code: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackPaused(Event):
+    """What is played pauses, or goes on. ``response_id``: the newest response that is made or played."""
+
+    type: ClassVar[str] = PLAYBACK
+    fence: Fence
+    response_id: str | None
+    paused: bool

@@ -72,6 +72,8 @@ class Outputs:
                 self._inputs.speech_started(start_ms)
             case be.SpeechStopped(audio_end_ms=end_ms):
                 self._inputs.speech_stopped(end_ms)
+            case be.PlaybackHeld(held=held):
+                self._answers.hold(held)
             case be.UserTranscript():
                 self._said.take(output)
             case be.TickDone():

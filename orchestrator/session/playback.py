@@ -185,6 +185,8 @@ class PlaybackBook:
         self._ledgers: OrderedDict[str, Playback] = OrderedDict()
         self._clock: float | None = None
         self._carry_ms = 0.0
+        self.paused = False
+        """The client plays nothing now."""
 
     def open(self, response_id: str, fence: Fence, *, spoken: bool, aligned: bool = True) -> Playback:
         ledger = self._ledgers[response_id] = Playback(response_id, fence, spoken=spoken, aligned=aligned)
@@ -210,7 +212,7 @@ class PlaybackBook:
         elapsed_ms = 0.0 if self._clock is None else round((now - self._clock) * 1000, 3)
         self._clock = now
         advanced: list[Playback] = []
-        if self.policy is not PlaybackPolicy.WALL_CLOCK:
+        if self.paused or self.policy is not PlaybackPolicy.WALL_CLOCK:
             return ()
         budget = elapsed_ms + self._carry_ms
         self._carry_ms = 0.0

@@ -102,7 +102,8 @@ class Projection:
             or ("unit" in event.record and event.record["action"] not in _UNIT_ACTIONS)
         ):
             return None  # not asked for, or input that no decision will show
-        if isinstance(event, ev.TranscriptionDelta) and event.type not in config.include:
+        asked_for = isinstance(event, ev.TranscriptionDelta | ev.PlaybackPaused)
+        if asked_for and event.type not in config.include:
             return None
         projected = self._wire(event, self._ids("event_"), config)
         return projected.payload()
@@ -145,6 +146,13 @@ class Projection:
                 )
             case ev.NoticeEvent(code=code, message=message):
                 return wire.Notice(event_id=event_id, code=code, message=message)
+            case ev.PlaybackPaused(response_id=response_id, paused=paused):
+                return wire.Playback(
+                    event_id=event_id,
+                    duplex=mark_of(event.fence),
+                    response_id=response_id,
+                    action="pause" if paused else "resume",
+                )
             case ev.RateLimitsUpdated():
                 return wire.RateLimits(event_id=event_id)
             case ev.ResponseListen():

@@ -362,6 +362,17 @@ class Notice(ServerEvent):
     message: str
 
 
+class Playback(ServerEvent):
+    """What is played is to pause at once, or to go on; sent only when ``session.include`` lists it.
+
+    The user may have begun to speak. A pause ends with ``resume``, or when what was paused is cancelled.
+    """
+
+    type: Literal["vigil.playback"] = "vigil.playback"
+    response_id: str | None = None
+    action: Literal["pause", "resume"]
+
+
 class ErrorEvent(ServerEvent):
     """``error``: the body of a ``VigilError``. Transport errors before a session are not sequenced."""
 

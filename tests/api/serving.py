@@ -15,7 +15,7 @@ import httpx
 from bridges.speech import Speaker
 from memory.fold import Memory
 from orchestrator.app import open_core
-from orchestrator.backends.hearing import Ears
+from orchestrator.backends.ears import Ears
 from orchestrator.engine_setup import prepare_engine
 from orchestrator.settings import Settings
 from prompts.pack import Pack

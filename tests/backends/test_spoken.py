@@ -112,6 +112,27 @@ async def test_it_begins_with_the_first_clause_while_the_rest_is_written() -> No
     await ended(rig)
 
 
+async def test_a_client_that_pauses_is_sent_no_more_than_the_lead_before_it_plays() -> None:
+    """It acknowledges what it has played; one that never does gets the sound by the clock."""
+    rig = await spoken(options=SpokenOptions(lead_s=1.0))
+    await rig.emits(*answer("word " * 40))
+    await rig.clock.advance(1.0)
+    await rig.backend.playback("resp", START, 1000, 1000)
+    await rig.clock.advance(3.0)  # of which it paused two
+    await rig.backend.playback("resp", START, 2000, 2000)
+    sent = rig.sound_ms
+    await rig.clock.advance(1.0)
+    assert rig.sound_ms == sent, "sent by the clock before anybody knew"
+    await rig.backend.playback("resp", NEXT, 10, 10)
+    for played_ms in range(3000, 8500, 500):
+        await rig.backend.playback("resp", START, played_ms, played_ms)
+        assert rig.sound_ms <= max(sent, played_ms + 1000 + 200)
+        await rig.clock.advance(0.5)
+    await rig.clock.advance(2.0)
+    assert rig.text == "word " * 40 and rig.sound_ms == CHAR_MS * 200
+    await ended(rig)
+
+
 async def test_the_sound_runs_ahead_of_its_playing_by_no_more_than_the_lead() -> None:
     rig = await spoken(options=SpokenOptions(lead_s=1.0))
     await rig.emits(*answer("word " * 40))

@@ -9,7 +9,7 @@ import numpy as np
 
 from bridges.asr import AsrError
 from bridges.vad import Samples, VadError
-from orchestrator.backends.hearing import Ears, EarsOptions
+from orchestrator.backends.ears import Ears, EarsOptions
 
 RATE_HZ = 16000
 WINDOW_MS = 32

@@ -54,6 +54,8 @@ class Visit:
         self.sent: list[dict[str, Any]] = []
         """Events that the page sent, on all its sockets."""
         self.got: list[dict[str, Any]] = []
+        self.both: list[dict[str, Any]] = []
+        """What it sent and got, in order."""
         self.errors: list[str] = []
         self.elsewhere: list[str] = []
         self._folder = folder / "browser"
@@ -146,8 +148,13 @@ class Visit:
     def _socket(self, socket: WebSocket) -> None:
         if urlsplit(socket.url).netloc != urlsplit(self.url).netloc:
             self.elsewhere.append(socket.url)
-        socket.on("framesent", lambda frame: self.sent.append(_event(frame)))
-        socket.on("framereceived", lambda frame: self.got.append(_event(frame)))
+        socket.on("framesent", lambda frame: self._note(self.sent, frame))
+        socket.on("framereceived", lambda frame: self._note(self.got, frame))
+
+    def _note(self, where: list[dict[str, Any]], frame: str | bytes) -> None:
+        event = _event(frame)
+        where.append(event)
+        self.both.append(event)
 
 
 def _event(frame: str | bytes) -> dict[str, Any]:

@@ -178,6 +178,38 @@ async def test_what_is_said_is_written_asked_and_interrupts(tmp_path: Path) -> N
         assert heard and STORY.startswith(heard)
 
 
+async def test_a_cough_pauses_what_is_played_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    """The microphone hears a fifth of a second of something every 4 s; it has no words."""
+    cough = 0.3 * np.sign(np.sin(np.arange(48000 // 5) * 2 * np.pi * 180 / 48000))
+    voice = wav(np.concatenate([np.zeros(48000), cough, np.zeros(48000 * 14 // 5)]) * 32000, 48000)
+    told = "There is a sun over the hills, and it moves on and on, slowly, from left to right; nothing else."
+    async with (
+        FakeEngine(lambda seen: f" {told}" if seen.continued else "<silence>", pace=Pace()) as engine,
+        Served(engine, tmp_path, speaker=ScriptedSpeaker(), ears=ears(ScriptedTranscriber())) as served,
+        Visit(served.url, tmp_path, voice=voice) as visit,
+    ):
+        await visit.start()
+        await visit.click("Microphone")
+        await eventually(lambda: sum("audio" in e for e in visit.sent) >= 3)
+        await visit.ask("what is there?")
+        total = CHAR_MS * len(told)
+        await eventually(lambda: any(a["played_ms"] == total for a in visit.of("playback.ack")))
+        places = [n for n, e in enumerate(visit.both) if e["type"] == "vigil.playback"]
+        assert [visit.both[n]["action"] for n in places[:2]] == ["pause", "resume"]
+        before, after = (played(visit.both[:n]) for n in places[:2])
+        assert after - before <= 300, "it was silent meanwhile, for at least half a second"
+        acks = [e["played_ms"] for e in visit.of("playback.ack")]
+        assert acks == sorted(acks) and acks[-1] == total, "and went on where it was"
+        (done,) = [e for e in visit.got if e["type"] == "response.done"]
+        assert done["response"]["status"] == "completed"
+        assert not [e for e in visit.got if e["type"] == "input_audio_buffer.speech_started"]
+
+
+def played(events: list[dict[str, Any]]) -> int:
+    """What was acknowledged last, in ms."""
+    return max((int(e["played_ms"]) for e in events if e["type"] == "playback.ack"), default=0)
+
+
 async def test_a_full_duplex_model_converses(tmp_path: Path) -> None:
     """Decisions of a model that hears all the time, its voice, and a voice that it is shown."""
     async with (

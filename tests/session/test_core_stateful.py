@@ -21,12 +21,14 @@ from hypothesis.stateful import (
 )
 
 from orchestrator.session.backend import (
+    PLAYBACK,
     Action,
     AudioDelta,
     Capabilities,
     Closed,
     Decision,
     Failed,
+    PlaybackHeld,
     SpeechStarted,
     SpeechStopped,
     TextDelta,
@@ -121,6 +123,7 @@ class Sessions(RuleBasedStateMachine):
             playback_policy=policy,
             turn_detection=TurnDetection() if detects else None,
             overlap_policy="barge_in_on_speech" if detects else "listen_only",
+            include=(PLAYBACK,),
         )
         self.d = Driver(core, auto=False)
         self.sent: list[AnyCommand] = []
@@ -303,6 +306,10 @@ class Sessions(RuleBasedStateMachine):
     @rule(started=st.booleans())
     def hear(self, started: bool) -> None:
         self.d.yields(SpeechStarted(Fence(), 0) if started else SpeechStopped(Fence(), 9))
+
+    @rule(held=st.booleans())
+    def hold(self, held: bool) -> None:
+        self.d.yields(PlaybackHeld(Fence(), held))
 
     @rule(text=st.sampled_from(["hello", "what is it"]), final=st.booleans())
     def transcribe(self, text: str, final: bool) -> None:

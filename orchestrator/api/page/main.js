@@ -121,7 +121,7 @@ async function configuration() {
   const exact = heard?.exact;
   return {
     type: "realtime",
-    include: ["vigil.tick", "conversation.item.input_audio_transcription.delta"],
+    include: ["vigil.tick", "vigil.playback", "conversation.item.input_audio_transcription.delta"],
     extra_body: { auto_response: true },
     ...(heard ? { input_audio_format: exact ? heard.format : "pcm16", sample_rate_hz: exact ? heard.rate_hz : 16000 } : {}),
     ...($("persona").value ? { persona: $("persona").value } : {}),

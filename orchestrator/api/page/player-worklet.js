@@ -10,24 +10,28 @@ class Player extends AudioWorkletProcessor {
     this.at = 0; // within the first chunk, in its own samples
     this.played = new Map(); // ms by response
     this.told = 0;
+    this.paused = false;
     this.port.onmessage = ({ data }) => this.heed(data);
   }
 
   heed(data) {
     if (data.samples) {
       if (this.queue.length < QUEUE_MAX) this.queue.push(data);
+    } else if ("paused" in data) {
+      this.paused = data.paused;
     } else if ("flush" in data) {
       // Of one response, or of all; what was played of them is told in the same breath.
       const first = this.queue[0];
       this.queue = data.flush ? this.queue.filter((chunk) => chunk.id !== data.flush) : [];
       if (this.queue[0] !== first) this.at = 0;
+      this.paused = false;
       this.tell(data.ticket);
     }
   }
 
   process(_, [output]) {
     const out = output[0];
-    for (let i = 0; i < out.length && this.queue.length; i++) out[i] = this.next();
+    for (let i = 0; i < out.length && this.queue.length && !this.paused; i++) out[i] = this.next();
     for (const other of output.slice(1)) other.set(out);
     if (currentTime - this.told >= TOLD_EVERY_S && this.played.size) this.tell();
     return true;

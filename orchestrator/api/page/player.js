@@ -38,6 +38,11 @@ export class Player extends EventTarget {
     this.#ended.add(id);
   }
 
+  /** Silence at once, and later on from where it was. A flush ends it, too. */
+  pause(on) {
+    this.#node?.port.postMessage({ paused: on });
+  }
+
   /** Silence at once, for one response or for all. Resolves with [[id, ms heard]] when it is silent. */
   flush(id = null) {
     for (const each of id ? [id] : this.#received.keys()) this.#closed.add(each);

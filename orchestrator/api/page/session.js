@@ -93,6 +93,8 @@ export class Session extends EventTarget {
       case "vigil.delegation":
         timeline.delegated(event, this.mediaTime);
         return this.#tell("flow");
+      case "vigil.playback":
+        return this.#parts.player.pause(event.action === "pause");
       case "vigil.notice":
         return this.#tell("notice", { code: event.code, message: event.message });
       case "error":
