@@ -14,7 +14,7 @@ GENERATOR = 1
 
 
 def scene_record(scene: Scene) -> dict[str, Any]:
-    """What a clip keeps of its scene: all of it, so that it is drawn alike by whatever generator comes later."""
+    """What a clip keeps of its scene: all of it, so that a later generator draws it alike."""
     return {"generator": GENERATOR, "spec": json.loads(scene.to_json())}
 
 
