@@ -20,7 +20,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         shown = ["serve", "talk", "attach", "detach", "key", "engine", "replay", "session", "voice", "doctor"]
-        return [*shown, "version"]
+        return [*shown, "eval", "version"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         lazy = {
@@ -31,6 +31,7 @@ class Commands(TyperGroup):
             "session": _session,
             "voice": _voice,
             "doctor": _doctor,
+            "eval": _eval,
         }.get(cmd_name)
         return lazy() if lazy is not None else super().get_command(ctx, cmd_name)
 
@@ -243,6 +244,12 @@ def _doctor() -> Any:
     from evals.doctor import app as doctor
 
     return typer.main.get_group(doctor)
+
+
+def _eval() -> Any:
+    from evals.command import app as evaluation
+
+    return typer.main.get_group(evaluation)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -47,7 +47,7 @@ def test_version(asked: str) -> None:
 
 def test_help_names_every_command() -> None:
     result = vigil("--help")
-    for name in ("serve", "key", "engine", "replay", "session", "doctor", "version"):
+    for name in ("serve", "key", "engine", "replay", "session", "doctor", "eval", "version"):
         assert name in result.stdout
 
 
@@ -189,5 +189,5 @@ def test_the_service_imports_no_evals() -> None:
 
 def test_every_command_has_its_name_and_a_word_of_help() -> None:
     told = vigil("--help")
-    for name in ("serve", "engine", "replay", "session", "doctor", "version"):
+    for name in ("serve", "engine", "replay", "session", "doctor", "eval", "version"):
         assert re.search(rf"^\W*{name}\s+\w+", told.output, re.M), name

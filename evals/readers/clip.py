@@ -57,7 +57,7 @@ class Official(StrEnum):
     OVO_YES_NO = "ovo_yes_no"
     OVO_COUNT = "ovo_count"
     STREAMINGBENCH_PROACTIVE = "streamingbench_proactive"
-    OMNI_DUPLEX_REMINDER = "omni_duplex_reminder"
+    OMNI_DUPLEX = "omni_duplex"
 
 
 class Expected(StrEnum):

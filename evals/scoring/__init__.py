@@ -1,0 +1,1 @@
+"""Scores of recorded runs, and runs held against each other. No engine is needed."""

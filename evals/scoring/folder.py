@@ -1,0 +1,107 @@
+"""A run's folder as a scorer reads it: ``run.json``, and of each clip its truth and its decisions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import orjson
+
+from evals.readers.clip import Clip
+from evals.readers.jsonl import DatasetError, dump_clip, parse_clip
+from evals.replay.folder import DECISIONS, SUMMARY, read_rows
+from evals.stats import Row
+
+RUN, CLIP, CLIPS, SCORES, VERDICTS = "run.json", "clip.json", "clips", "scores.json", "judge.jsonl"
+
+
+class UnusableRun(Exception):
+    """:param message: which folder or file, and what is wrong with it"""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class RunClip:
+    """:param outcome: ``complete``, ``failed``, ``interrupted``; ``missing`` where nothing was written"""
+
+    clip: Clip
+    outcome: str
+    rows: Sequence[Row]
+
+    @property
+    def watched_s(self) -> float:
+        """Media time up to the end of the newest decision's period."""
+        ends = [float(row["end_ms"]) / 1000 for row in self.rows if row.get("kind") == "unit"]
+        if ends:
+            return max(ends)
+        times = [float(row["media_time_s"]) for row in self.rows if row.get("media_time_s") is not None]
+        if not times:
+            return 0.0
+        return times[-1] + (median(b - a for a, b in pairwise(times)) if len(times) > 1 else 1.0)
+
+    @property
+    def truth_digest(self) -> str:
+        """Of everything that judges it; equal in two runs over the same annotation."""
+        return hashlib.sha256(dump_clip(self.clip)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    path: Path
+    facts: Mapping[str, Any]
+    clips: Sequence[RunClip]
+
+    @property
+    def complete(self) -> list[RunClip]:
+        return [one for one in self.clips if one.outcome == "complete"]
+
+
+def read_run(path: Path) -> Run:
+    """Raises ``UnusableRun``."""
+    try:
+        facts = orjson.loads((path / RUN).read_bytes())
+        folders = sorted(p for p in (path / CLIPS).iterdir() if (p / CLIP).is_file())
+        return Run(path, facts, [_clip(folder) for folder in folders])
+    except OSError as error:
+        raise UnusableRun(f"{path} is no run: {error.strerror} ({error.filename})") from error
+    except orjson.JSONDecodeError as error:
+        raise UnusableRun(f"{path}: a file holds no JSON: {error}") from error
+    except DatasetError as error:
+        raise UnusableRun(f"{path}: {error}") from error
+
+
+def read_scores(path: Path) -> dict[str, Any]:
+    """What ``vigil eval score`` wrote of a run. Raises ``UnusableRun``."""
+    try:
+        scores: dict[str, Any] = orjson.loads((path / SCORES).read_bytes())
+    except FileNotFoundError:
+        raise UnusableRun(f"{path} is not scored yet: vigil eval score {path}") from None
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise UnusableRun(f"{path / SCORES} can't be read: {error}") from error
+    return scores
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file so that it is never seen half written."""
+    draft = path.with_name(path.name + ".part")
+    draft.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
+    draft.replace(path)
+
+
+def _clip(folder: Path) -> RunClip:
+    clip = parse_clip((folder / CLIP).read_bytes(), f"{folder.name}/{CLIP}")
+    rows = read_rows(folder / DECISIONS) if (folder / DECISIONS).is_file() else []
+    outcome = "missing"
+    if (folder / SUMMARY).is_file():
+        outcome = str(orjson.loads((folder / SUMMARY).read_bytes()).get("outcome") or "failed")
+    elif rows:
+        outcome = "interrupted"
+    return RunClip(clip, outcome, rows)
