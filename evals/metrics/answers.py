@@ -105,6 +105,15 @@ def _spelled(word: str) -> int | None:
     return None
 
 
+def yes_or_no(reply: str) -> str | None:
+    """``Yes`` or ``No``, whichever a reply says as a word; ``Y`` and ``N`` where it says no more."""
+    words = normal(reply).split()
+    if words in (["y"], ["n"]):
+        return "Yes" if words == ["y"] else "No"
+    said = {word for word in words if word in ("yes", "no")}
+    return said.pop().capitalize() if len(said) == 1 else None
+
+
 def holds(reply: str, wanted: str) -> bool:
     """``wanted`` stands in the reply as whole words in a row: "3" is not in "13"."""
     inner = normal(wanted)
@@ -125,5 +134,7 @@ def right(slot: Slot, reply: str) -> bool | None:
         case Judging.NUMBER:
             said = number(reply)
             return said is not None and said in {float(one) for one in slot.accepted}
+        case Judging.YES_NO:
+            return yes_or_no(reply) in slot.accepted
         case Judging.JUDGE:
             return None

@@ -18,12 +18,7 @@ from collections.abc import Sequence
 
 from evals.metrics.acts import Act
 from evals.readers.clip import Clip, Official, Slot
-
-TIME_TOLERANCE_S = 2.0
-"""StreamingBench: how far from the labelled time an output may come."""
-
-LAST_POLL_S = 4.0
-"""StreamingBench asks from a second after the question to this long after the labelled time."""
+from evals.readers.streamingbench import LAST_POLL_S, TIME_TOLERANCE_S
 
 
 def official(clip: Clip, slot: Slot, reply: str | None, acts: Sequence[Act]) -> bool | None:

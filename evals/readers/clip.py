@@ -39,7 +39,8 @@ class Judging(StrEnum):
 
     ``any``: that it came in time is enough. ``exact``: equal to one of them, case, punctuation and articles
     apart. ``contains``: one of them stands in it as whole words. ``choice``: the one letter it names.
-    ``number``: the one number it names. ``judge``: a language model compares.
+    ``number``: the one number it names. ``yes_no``: the one of the two it says. ``judge``: a language model
+    compares.
     """
 
     ANY = "any"
@@ -47,6 +48,7 @@ class Judging(StrEnum):
     CONTAINS = "contains"
     CHOICE = "choice"
     NUMBER = "number"
+    YES_NO = "yes_no"
     JUDGE = "judge"
 
 
@@ -150,6 +152,8 @@ class Slot(_Record):
             wrong = [a for a in self.accepted if not (len(a) == 1 and "A" <= a <= "Z")]
             if wrong:
                 raise ValueError(f"accepted {wrong[0]!r} is no letter A to Z")
+        if self.judging is Judging.YES_NO and not set(self.accepted) <= {"Yes", "No"}:
+            raise ValueError("accepted is Yes or No")
         if self.judging is Judging.NUMBER:
             wrong = [a for a in self.accepted if not _is_number(a)]
             if wrong:

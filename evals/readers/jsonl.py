@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 from pydantic import ValidationError
@@ -51,9 +52,15 @@ def read_clips(path: Path) -> Iterator[Clip]:
 def parse_clip(line: bytes | str, file: str, number: int | None = None) -> Clip:
     """One clip. Raises ``DatasetError``, which names ``file`` and line ``number``."""
     try:
-        return Clip.model_validate(orjson.loads(line))
+        return parse_record(orjson.loads(line), file, number)
     except orjson.JSONDecodeError as error:
         raise DatasetError(file, number, "", f"no JSON: {error}") from error
+
+
+def parse_record(value: Any, file: str, number: int | None = None) -> Clip:
+    """A clip from a JSON object. Raises ``DatasetError``."""
+    try:
+        return Clip.model_validate(value)
     except ValidationError as error:
         raise invalid(error, file, number) from error
 

@@ -126,6 +126,10 @@ def test_what_is_normal_stays_so(text: str) -> None:
         (slot(Judging.CHOICE, "B", choices=OPTIONS), "B", True),
         (slot(Judging.NUMBER, "210"), "2 of 10", False),
         (slot(Judging.NUMBER, "3"), "three", True),
+        (slot(Judging.YES_NO, "No"), "Nothing yet", False),
+        (slot(Judging.YES_NO, "No"), "No, not yet.", True),
+        (slot(Judging.YES_NO, "Yes"), "y", True),
+        (slot(Judging.YES_NO, "Yes"), "yes or no", False),
         (slot(Judging.JUDGE, "red"), "red", None),
     ],
 )
