@@ -82,7 +82,7 @@ def interruptions(clip: Clip, heard: Sequence[Heard]) -> list[Interruption]:
         over = next((one for one in heard if one.start_s <= speech.start_s < one.end_s), None)
         if over is None or speech.expects is Expected.ANSWER:
             continue
-        stopped = 1000 * (over.end_s - speech.start_s) if over.cut else None
+        stopped = round(1000 * (over.end_s - speech.start_s), 3) if over.cut else None
         right = _stopped_in_time(speech, stopped)
         wasted = max(0.0, over.generated_ms - over.played_ms) if over.cut else 0.0
         found.append(Interruption(speech.id, speech.expects.value, right, stopped, wasted))
@@ -98,7 +98,7 @@ def turns(clip: Clip, heard: Sequence[Heard]) -> list[Turn]:
             continue
         until = spoken[number + 1].start_s if number + 1 < len(spoken) else float("inf")
         answer = next((one for one in heard if speech.end_s <= one.start_s < until), None)
-        waited = None if answer is None else 1000 * (answer.start_s - speech.end_s)
+        waited = None if answer is None else round(1000 * (answer.start_s - speech.end_s), 3)
         found.append(Turn(speech.id, waited, waited is not None and waited <= speech.within_ms))
     return found
 

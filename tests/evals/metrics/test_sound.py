@@ -1,0 +1,113 @@
+"""Runs with sound: barge-ins, turns, ledgers, client timings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evals.metrics.acts import Did, acts_of
+from evals.metrics.sound import client_timing, heard_of, sound_of
+from evals.readers.clip import Clip, Expected, Query, Speech
+
+
+def response(name: str, created_s: float, played_ms: int, *, made_ms: int = 0, **more: Any) -> dict[str, Any]:
+    made = made_ms or played_ms
+    cursors = {"generated_ms": made, "sent_ms": made, "played_ms": played_ms, "committed_ms": played_ms}
+    row = {
+        "kind": "response",
+        "response_id": name,
+        "created_s": created_s,
+        "status": "completed",
+        "transcript": "words",
+        "audio_ms": made,
+        "playback": cursors,
+        "timing": timing(100.0),
+    }
+    return row | more
+
+
+def timing(first: float, gaps: int = 0, largest: float = 0.0) -> dict[str, Any]:
+    gap = {"count": gaps, "mean": largest / 2, "p50": 1.0, "p95": largest, "max": largest}
+    return {
+        "response_created_to_first_audio_ms": first,
+        "commit_to_first_audio_ms": None,
+        "inter_chunk_gap_ms": gap if gaps else {"count": 0},
+        "chunk_duration_ms": {"count": 0},
+        "max_chunk_gap_ms": largest if gaps else None,
+    }
+
+
+def clip_of(*speech: Speech) -> Clip:
+    return Clip(id="c", video="c.mp4", queries=(Query(id="q", text="Talk."),), speech=speech)
+
+
+def says(name: str, start: float, expects: Expected, within_ms: int = 1000) -> Speech:
+    return Speech(id=name, start_s=start, end_s=start + 1, expects=expects, within_ms=within_ms)
+
+
+def test_a_response_is_heard_from_its_first_audio_on_for_as_long_as_it_played() -> None:
+    (heard,) = heard_of([response("a", 2.0, 3000, made_ms=5000, status="cancelled")])
+    assert (heard.start_s, heard.end_s, heard.cut) == (2.1, 5.1, True)
+    assert heard_of([response("a", 2.0, 0, timing={}), {"kind": "unit"}]) == []
+
+
+def test_barge_ins_stop_and_coughs_do_not() -> None:
+    rows = [
+        response("a", 0.9, 2500, made_ms=9000, status="cancelled"),
+        response("b", 9.9, 5000, made_ms=9000, status="cancelled"),
+        response("c", 19.9, 5000),
+        response("d", 29.9, 5000, status="cancelled"),
+        response("e", 39.9, 5000),
+    ]
+    clip = clip_of(
+        says("in time", 3.0, Expected.STOP),
+        says("too late", 12.0, Expected.STOP),
+        says("not at all", 22.0, Expected.STOP),
+        says("cough", 33.0, Expected.GO_ON),
+        says("yes", 42.0, Expected.GO_ON),
+        says("over nothing", 50.0, Expected.STOP),
+    )
+    found = sound_of([(clip, rows)])
+    assert found["barge_in"]["count"] == 3
+    assert (found["barge_in"]["in_time"], found["barge_in"]["went_on"]) == (1, 1)
+    assert found["barge_in"]["speech_start_to_last_heard_ms"]["max"] == 3000
+    assert found["barge_in"]["wasted_ms"] == 6500 + 4000
+    assert found["go_on"] == {"count": 2, "false_stops": 1}
+
+
+def test_a_question_is_answered_by_what_is_heard_before_the_next_speech() -> None:
+    clip = clip_of(
+        says("a", 0.0, Expected.ANSWER, 500),
+        says("b", 5.0, Expected.ANSWER),
+        says("c", 20.0, Expected.ANSWER),
+    )
+    found = sound_of([(clip, [response("x", 1.3, 1000), response("y", 8.0, 1000)])])["turns"]
+    assert (found["count"], found["in_time"], found["unanswered"]) == (3, 1, 1)
+    assert found["speech_end_to_first_audio_ms"]["max"] == 2100
+
+
+def test_ledgers_are_added_up_and_held_against_their_order() -> None:
+    upside_down = {"generated_ms": 100, "sent_ms": 100, "played_ms": 200}
+    rows = [response("a", 0, 1000, made_ms=1500), response("b", 5, 100, playback=upside_down)]
+    ledger = sound_of([(clip_of(), rows)])["ledger"]
+    assert (ledger["generated_ms"], ledger["played_ms"], ledger["unheard_ms"]) == (1600, 1200, 500)
+    assert ledger["disordered"] == 1
+
+
+def test_client_timings_pool_what_can_be_pooled() -> None:
+    found = client_timing([timing(100, 3, 40), timing(300, 1, 90), {}])
+    assert found["response_created_to_first_audio_ms"]["mean"] == 200
+    assert found["inter_chunk_gap_ms"] == {"count": 4, "mean": (3 * 20 + 45) / 4, "max": 90, "worst_p95": 90}
+    assert found["commit_to_first_audio_ms"]["count"] == found["chunk_duration_ms"]["count"] == 0
+    assert found["max_chunk_gap_ms"]["max"] == 90
+
+
+def test_rows_with_sound_are_acts_too() -> None:
+    rows = [{"kind": "unit", "unit": n, "start_ms": n * 1000, "end_ms": (n + 1) * 1000} for n in range(3)]
+    rows += [response("a", 1.4, 500), response("listened", 2.0, 0, transcript="", audio_ms=0)]
+    found = acts_of(clip_of(), [*rows, {"kind": "session", "ok": True}])
+    assert [(act.at_s, act.did) for act in found] == [
+        (0.0, Did.SILENCE),
+        (1.4, Did.RESPONSE),
+        (2.0, Did.SILENCE),
+    ]
+    assert sound_of([(clip_of(), [{"tick": 1}])]) == {}

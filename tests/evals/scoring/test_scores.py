@@ -1,0 +1,158 @@
+"""``vigil eval score``: a run is scored from its folder alone, at any time, with the same result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from evals.readers.clip import Clip, Judging
+from evals.scoring.folder import UnusableRun, read_run
+from orchestrator.cli import app
+from tests.evals.scoring.runs import BAD, GOOD, clip, rows, write_run
+from tests.fakes.solver import FakeSolver
+
+
+def vigil(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["eval", *map(str, arguments)], env={"TERM": "dumb"})
+
+
+def scored(run: Path, *arguments: str) -> dict[str, Any]:
+    result = vigil("score", run, *arguments)
+    assert result.exit_code == 0, result.output
+    scores: dict[str, Any] = orjson.loads((run / "scores.json").read_bytes())
+    return scores
+
+
+def free(one: Clip) -> Clip:
+    """The clip with its answers for a judge."""
+    slots = tuple(s.model_copy(update={"judging": Judging.JUDGE}) if s.id == "s2" else s for s in one.slots)
+    return one.model_copy(update={"slots": slots})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    clips = [(clip(f"c{n}"), rows(60, GOOD if n else BAD)) for n in range(4)]
+    return write_run(tmp_path / "run", clips, {"memory": {"overlap_frames": 10}}, {"c3": "failed"})
+
+
+def test_a_run_is_scored_and_shown(run: Path) -> None:
+    scores = scored(run)
+    assert scores["counts"] == {
+        "clips": 4,
+        "outcomes": {"complete": 3, "failed": 1},
+        "slots": 9,
+        "unreached": 0,
+        "unjudged": 0,
+        "judge_cases_open": 0,
+        "said": 11,
+        "watched_s": 180.0,
+    }
+    figures = scores["groups"]["all"]
+    assert figures["accuracy"]["value"] == pytest.approx(6 / 9)
+    assert figures["accuracy"]["low"] < 6 / 9 < figures["accuracy"]["high"]
+    assert figures["memory"] == scores["groups"]["skill:first"]["memory"]
+    assert scores["memory"] == {"2": {"right": 2, "count": 3, "accuracy": pytest.approx(2 / 3)}}
+    assert scores["groups"]["kind:delegate"]["delegation_recall"]["value"] == pytest.approx(2 / 3)
+    assert scores["cost"]["sums"]["prefilled_tokens"] == 18000
+    assert scores["clips"]["c3"] == {"outcome": "failed"}
+    text = vigil("score", run).output
+    for words in (
+        "onset F1 at 1 s",
+        "By skill",
+        "Cost of decisions",
+        "4 clips (3 complete, 1 failed), 9 slots",
+    ):
+        assert words in text
+
+
+def test_every_wrong_decision_is_listed_with_the_ticks_to_ask_again(run: Path) -> None:
+    wrong = {(w["why"], w["tick"]): w for w in scored(run)["wrong"] if w["clip"] == "c0"}
+    assert sorted(wrong) == [
+        ("false_alert", 5),
+        ("false_alert", 30),
+        ("false_alert", 31),
+        ("missed", 17),
+        ("not_delegated", 56),
+        ("wrong_answer", 46),
+    ]
+    assert wrong["missed", 17]["ticks"] == [12, 13, 14, 15, 16, 17]
+    assert wrong["wrong_answer", 46]["wanted"] == "red square"
+    assert (wrong["false_alert", 5]["query"], wrong["false_alert", 5]["wanted"]) == ("q1", "silence")
+
+
+def test_scoring_again_changes_nothing(run: Path) -> None:
+    scored(run)
+    before = (run / "scores.json").read_bytes()
+    scored(run)
+    assert (run / "scores.json").read_bytes() == before
+
+
+def test_json_is_the_file(run: Path) -> None:
+    result = vigil("score", run, "--format", "json")
+    assert orjson.loads(result.stdout) == orjson.loads((run / "scores.json").read_bytes())
+
+
+def test_markdown_is_made_of_tables(run: Path) -> None:
+    assert "| onset F1 at 1 s |" in vigil("score", run, "--format", "markdown").output
+
+
+async def test_a_judge_is_asked_once_and_its_verdicts_stay(tmp_path: Path) -> None:
+    import asyncio
+
+    run = write_run(tmp_path / "run", [(free(clip("c1")), rows(60, GOOD)), (free(clip("c2")), rows(60, BAD))])
+    unjudged = await asyncio.to_thread(scored, run)
+    assert (unjudged["counts"]["unjudged"], unjudged["judge"]) == (2, None)
+
+    def verdict(asked: Any) -> str:
+        return '{"right": true}' if "A red square." in asked.text else '{"right": false}'
+
+    async with FakeSolver(verdict) as solver:
+        flags = ("--judge", solver.url, "--judge-model", "m")
+        judged = await asyncio.to_thread(scored, run, *flags)
+        await asyncio.to_thread(scored, run, *flags)
+        assert len(solver.asked) == 2
+    assert judged["judge"]["asked"] == 2
+    assert judged["groups"]["skill:first"]["accuracy"]["value"] == 0.5
+    # Without the endpoint, what it said is still known.
+    later = await asyncio.to_thread(scored, run)
+    assert later["groups"] == judged["groups"]
+    assert later["judge"]["model"] == "m"
+
+
+async def test_a_failing_judge_is_told(tmp_path: Path) -> None:
+    import asyncio
+
+    run = write_run(tmp_path / "run", [(free(clip("c1")), rows(60, GOOD))])
+    async with FakeSolver(["No idea."]) as solver:
+        flags = ("--judge", solver.url, "--judge-model", "m")
+        result = await asyncio.to_thread(vigil, "score", run, *flags)
+    assert result.exit_code == 1
+    assert "the judge failed 1 times: unreadable" in result.output
+
+
+def test_what_is_no_run_is_told(tmp_path: Path) -> None:
+    result = vigil("score", tmp_path)
+    assert result.exit_code == 2
+    assert "is no run" in result.output
+    run = write_run(tmp_path / "run", [(clip(), rows(60, GOOD))])
+    assert vigil("score", run, "--judge", "http://x").exit_code == 2
+    (run / "clips" / "c1" / "clip.json").write_bytes(b'{"id": "c1"}')
+    with pytest.raises(UnusableRun, match=r"c1/clip\.json: a clip has a video or a scene"):
+        read_run(run)
+    assert vigil("score", write_run(tmp_path / "empty", [])).exit_code == 2
+
+
+def test_a_clip_that_never_ended_is_not_judged(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [(clip("c1"), rows(60, GOOD)), (clip("c2"), rows(9, {}))])
+    (run / "clips" / "c2" / "summary.json").unlink()
+    (run / "clips" / "c1" / "summary.json").unlink()
+    (run / "clips" / "c1" / "decisions.jsonl").unlink()
+    assert [(one.clip.id, one.outcome) for one in read_run(run).clips] == [
+        ("c1", "missing"),
+        ("c2", "interrupted"),
+    ]
+    assert scored(run)["groups"] == {}
