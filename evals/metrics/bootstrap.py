@@ -3,17 +3,22 @@
 The percentile bootstrap (Efron 1979): clips are drawn with replacement, as many as there are, and each
 measure is computed anew from the sums of those drawn. Clips are the unit, since what happens within one hangs
 together. Of two runs over the same clips the same draws are taken: a difference is paired by clip.
+
+Where every clip is perfect, or none has a false alert, all draws are alike and would claim certainty. There
+the far end of the interval is exact instead: of so many clips all right (Clopper and Pearson 1934, clips
+being the unit), of no event in so many hours (Garwood 1936).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from evals.metrics.measures import MEASURES, Measure
+from evals.metrics.measures import MEASURES, Measure, Unit
 from evals.metrics.tally import Tally
 
 Floats = npt.NDArray[np.float64]
@@ -57,8 +62,25 @@ def figure(measure: Measure, tallies: Sequence[Tally], drawn: Draws) -> Figure |
     value = resampled(measure, tallies, np.ones((1, len(tallies)), dtype=np.int64))[0]
     if np.isnan(value):
         return None
-    low, high = interval(resampled(measure, tallies, drawn)) if _tell(measure, tallies) > 1 else (None, None)
-    return Figure(float(value), low, high, _count(measure, tallies))
+    clips, count = _tell(measure, tallies), _count(measure, tallies)
+    if clips < 2:
+        return Figure(float(value), None, None, count)
+    low, high = interval(resampled(measure, tallies, drawn))
+    if measure.values is None and low == high:
+        low, high = _exact(measure, float(value), clips, count)
+    return Figure(float(value), low, high, count)
+
+
+def _exact(measure: Measure, value: float, clips: int, count: float) -> tuple[float, float]:
+    """The interval of a value at the very end of its range; of any other value that value."""
+    edge = (1 - CONFIDENCE) / 2
+    if measure.unit is Unit.PER_HOUR and value == 0:
+        return 0.0, -math.log(edge) / count
+    if measure.unit is Unit.SHARE and value == 1:
+        return edge ** (1 / clips), 1.0
+    if measure.unit is Unit.SHARE and value == 0:
+        return 0.0, 1 - edge ** (1 / clips)
+    return value, value
 
 
 def difference(

@@ -39,7 +39,7 @@ class View:
 
 
 def tallies_of(outcome: ClipOutcome) -> dict[str, Tally]:
-    """By group: ``all``, and ``kind:...`` and ``skill:...`` as they occur."""
+    """By group: ``all``, and ``kind:...``, ``skill:...`` and ``memory:...`` (boundaries) as they occur."""
     clip = outcome.clip
     groups: dict[str, View] = {
         "all": View(outcome.slots, outcome.said, outcome.watched_s, whole=True),
@@ -59,6 +59,10 @@ def tallies_of(outcome: ClipOutcome) -> dict[str, Tally]:
                 seconds,
                 whole=False,
             )
+    probes = [(boundaries(outcome, found), found) for found in outcome.slots if found.of_memory]
+    for crossed in {name for name, _ in probes}:
+        slots = [found for name, found in probes if name == crossed]
+        groups[f"memory:{crossed}"] = View(slots, (), 0.0, whole=False)
     return {name: _tally(outcome, view) for name, view in groups.items()}
 
 
@@ -205,21 +209,14 @@ def _delegations(view: View, ratios: Ratios) -> None:
 # --- memory ---------------------------------------------------------------------------------------------
 
 
-def memory_of(outcome: ClipOutcome) -> dict[str, tuple[int, int]]:
-    """Memory probes by how many chunk boundaries really lay between evidence and reply: right, and how many.
+def boundaries(outcome: ClipOutcome, probe: SlotOutcome) -> str:
+    """How many chunk boundaries really lay between the evidence and the reply to a memory probe.
 
-    A probe without a reply counts at its due time. Without chunks in the run it counts as what was intended.
+    Without a reply: up to when it was due. Without chunks in the run: as many as were meant.
     """
-    found: dict[str, tuple[int, int]] = {}
-    for probe in outcome.slots:
-        if not probe.of_memory or probe.right is None:
-            continue
-        crossed = _crossed(outcome.acts, probe)
-        crossed = probe.slot.chunks_later if crossed is None else crossed
-        name = "unknown" if crossed is None else str(crossed)
-        right, all_ = found.get(name, (0, 0))
-        found[name] = (right + (probe.right is True), all_ + 1)
-    return found
+    crossed = _crossed(outcome.acts, probe)
+    crossed = probe.slot.chunks_later if crossed is None else crossed
+    return "unknown" if crossed is None else str(crossed)
 
 
 def _crossed(acts: Sequence[Act], probe: SlotOutcome) -> int | None:

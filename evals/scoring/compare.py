@@ -202,10 +202,10 @@ def _measures(comparison: Mapping[str, Any]) -> list[Table]:
             if group.startswith("kind:"):
                 # Skills say the same in more detail.
                 continue
-            chosen = figures if group == "all" else {n: t for n, t in figures.items() if n in ABLATION}
+            chosen = {n: t for n, t in figures.items() if group == "all" or n in _of_group(group)}
             for name, told in chosen.items():
                 measure, change = BY_NAME[name], told["changes"].get(run)
-                of_group = "" if group == "all" else f"{group.partition(':')[2]}: "
+                of_group = "" if group == "all" else f"{group.replace(':', ' ')}: "
                 values = [
                     number((told["runs"].get(one) or {}).get("value"), measure.unit) for one in (base, run)
                 ]
@@ -214,6 +214,11 @@ def _measures(comparison: Mapping[str, Any]) -> list[Table]:
                 rows.append([f"{of_group}{measure.title}", *values, f"{delta}{_mark(change, name)}", bounds])
         tables.append(Table(f"{run} less {base}", ["", base, run, "difference", "95 % interval"], rows))
     return tables
+
+
+def _of_group(group: str) -> Sequence[str]:
+    """Measures of a group that are shown; all of them are in the JSON."""
+    return ("memory",) if group.startswith("memory:") else ABLATION
 
 
 def _changed(comparison: Mapping[str, Any]) -> Table:

@@ -25,7 +25,7 @@ from evals.metrics.outcome import (
     outcome_of,
 )
 from evals.metrics.sound import sound_of
-from evals.metrics.tally import Tally, memory_of, tallies_of
+from evals.metrics.tally import Tally, tallies_of
 from evals.readers.clip import Clip
 from evals.scoring.folder import Run, RunClip
 
@@ -53,6 +53,10 @@ def scores_of(run: Run, verdicts: Verdicts, judge: Mapping[str, Any] | None = No
     outcomes = [outcome_of(c.clip, acts_of(c.clip, c.rows), c.watched_s, verdicts) for c in complete]
     tallies = [tallies_of(outcome) for outcome in outcomes]
     drawn = bootstrap.draws(len(outcomes), seed=SEED)
+    groups = {
+        name: bootstrap.to_json(bootstrap.figures([t.get(name, Tally()) for t in tallies], drawn))
+        for name in group_names(tallies)
+    }
     curve = operating_curve(Scored(o.clip, o.acts, o.watched_s) for o in outcomes)
     best = best_of(curve)
     cases = cases_of(run)
@@ -65,11 +69,7 @@ def scores_of(run: Run, verdicts: Verdicts, judge: Mapping[str, Any] | None = No
         "counts": _counts(run, outcomes, [case for case in cases if case not in verdicts]),
         "judge": judge,
         "bootstrap": {"draws": bootstrap.DRAWS, "confidence": bootstrap.CONFIDENCE, "seed": SEED},
-        "groups": {
-            name: bootstrap.to_json(bootstrap.figures([t.get(name, Tally()) for t in tallies], drawn))
-            for name in group_names(tallies)
-        },
-        "memory": _memory(outcomes),
+        "groups": groups,
         "benchmarks": tables_of(outcomes),
         "sound": sound_of((c.clip, c.rows) for c in complete),
         "cost": total_cost(
@@ -88,7 +88,7 @@ def scores_of(run: Run, verdicts: Verdicts, judge: Mapping[str, Any] | None = No
 
 
 def group_names(tallies: Sequence[Mapping[str, Tally]]) -> list[str]:
-    """``all`` first, then kinds, then skills."""
+    """``all`` first, then kinds, memory by boundaries, skills."""
     return sorted({name for tally in tallies for name in tally}, key=lambda name: (":" in name, name))
 
 
@@ -112,18 +112,6 @@ def _counts(run: Run, outcomes: Sequence[ClipOutcome], open_cases: Sequence[Aske
         "judge_cases_open": len(open_cases),
         "said": sum(len(o.said) for o in outcomes),
         "watched_s": sum(o.watched_s for o in outcomes),
-    }
-
-
-def _memory(outcomes: Sequence[ClipOutcome]) -> Json:
-    sums: dict[str, tuple[int, int]] = {}
-    for outcome in outcomes:
-        for crossed, (right, count) in memory_of(outcome).items():
-            old = sums.get(crossed, (0, 0))
-            sums[crossed] = (old[0] + right, old[1] + count)
-    return {
-        crossed: {"right": right, "count": count, "accuracy": right / count}
-        for crossed, (right, count) in sorted(sums.items())
     }
 
 

@@ -115,7 +115,7 @@ def score_tables(scores: Mapping[str, Any]) -> list[Table]:
         _overall(groups.get("all", {})),
         _grouped("By kind", "kind", _named(groups, "kind")),
         _grouped("By skill", "skill", _named(groups, "skill")),
-        _memory(scores["memory"]),
+        _memory(_named(groups, "memory")),
         *_benchmarks(scores["benchmarks"]),
         _clips(scores["clips"]),
         _sound(scores["sound"]),
@@ -171,14 +171,15 @@ def _plain(told: Mapping[str, Any] | None, name: str) -> str:
     return "-" if told is None else number(told["value"], BY_NAME[name].unit)
 
 
-def _memory(memory: Mapping[str, Any]) -> Table:
+def _memory(groups: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Of probes that were judged."""
     rows = [
-        [crossed, f"{told['right']}", f"{told['count']}", f"{told['accuracy']:.3f}"]
-        for crossed, told in memory.items()
+        [crossed, number(told["value"], Unit.SHARE), interval(told, BY_NAME["memory"]), f"{told['count']:g}"]
+        for crossed, figures in sorted(groups.items())
+        if (told := figures.get("memory")) is not None
     ]
-    return Table(
-        "Memory, by chunk boundaries since the evidence", ["boundaries", "right", "of", "share"], rows
-    )
+    title = "Memory, by chunk boundaries between evidence and reply"
+    return Table(title, ["boundaries", "right", "95 % interval", "of"], rows)
 
 
 def _benchmarks(tables: Mapping[str, Any]) -> list[Table]:

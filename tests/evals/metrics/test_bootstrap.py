@@ -33,6 +33,18 @@ def test_one_clip_has_no_interval_and_none_has_no_value() -> None:
     assert figures([], draws(0, seed=1)) == {}
 
 
+def test_what_is_perfect_is_not_certain() -> None:
+    tallies = [Tally({"accuracy": (4, 4), "answered": (0, 3), "false_alerts_per_h": (0, 0.5)})] * 10
+    found = figures(tallies, draws(10, seed=1))
+    assert (found["accuracy"].low, found["accuracy"].high) == (pytest.approx(0.025**0.1), 1)
+    assert (found["answered"].low, found["answered"].high) == (0, pytest.approx(1 - 0.025**0.1))
+    # No event in five hours: up to 3.69 of them would be no surprise.
+    assert (found["false_alerts_per_h"].low, found["false_alerts_per_h"].high) == (
+        0,
+        pytest.approx(0.738, abs=1e-3),
+    )
+
+
 def test_percentiles_pool_the_values_of_all_clips() -> None:
     tallies = [Tally(values={"delay_s": [0.0, 1.0]}), Tally(values={"delay_s": [10.0]}), Tally()]
     found = figure(P90, tallies, draws(3, seed=1))

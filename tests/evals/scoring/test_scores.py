@@ -55,7 +55,7 @@ def test_a_run_is_scored_and_shown(run: Path) -> None:
     assert figures["accuracy"]["value"] == pytest.approx(6 / 9)
     assert figures["accuracy"]["low"] < 6 / 9 < figures["accuracy"]["high"]
     assert figures["memory"] == scores["groups"]["skill:first"]["memory"]
-    assert scores["memory"] == {"2": {"right": 2, "count": 3, "accuracy": pytest.approx(2 / 3)}}
+    assert scores["groups"]["memory:2"]["memory"] == figures["memory"]
     assert scores["groups"]["kind:delegate"]["delegation_recall"]["value"] == pytest.approx(2 / 3)
     assert scores["cost"]["sums"]["prefilled_tokens"] == 18000
     assert scores["clips"]["c3"] == {"outcome": "failed"}
