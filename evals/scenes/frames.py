@@ -14,7 +14,7 @@ GENERATOR = 1
 
 
 def scene_record(scene: Scene) -> dict[str, Any]:
-    """What a clip keeps of its scene: all of it, so that a later generator draws it alike."""
+    """What a clip keeps of its scene: all of it, so that a later generator still draws the same."""
     return {"generator": GENERATOR, "spec": json.loads(scene.to_json())}
 
 

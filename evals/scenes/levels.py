@@ -153,7 +153,7 @@ LEVELS: dict[LevelName, Level] = {
         tint=18,
         noise=16.0,
         shake=0.025,
-        rates=(0.5, 1.0, 2.0, 8.0, 15.0),
+        rates=(1.0, 2.0, 8.0, 15.0),
         cut_s=45.0,
         wordings=3,
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -99,15 +99,17 @@ class At:
         )
 
     def coming(self, kind: Kind) -> list[tuple[float, Thing, Span]]:
-        """See ``arrivals``."""
-        return self.arrivals(lambda other: other == kind)
+        """From when each thing of a kind can be told of while the question stands; at once if it is there."""
+        return self._arrivals([thing for thing in self.scene.things if thing.kind == kind])
 
-    def arrivals(self, fits: Callable[[Kind], bool]) -> list[tuple[float, Thing, Span]]:
-        """From when each fitting thing can be told of while the question stands; at once if it is there."""
+    def coming_in(self, colour: str) -> list[tuple[float, Thing, Span]]:
+        """The same of all things of a colour."""
+        return self._arrivals([thing for thing in self.scene.things if thing.kind.colour == colour])
+
+    def _arrivals(self, things: Sequence[Thing]) -> list[tuple[float, Thing, Span]]:
         found = [
             (max(start, self.at_s), thing, (start, end))
-            for thing in self.scene.things
-            if fits(thing.kind)
+            for thing in things
             for start, end in thing.spans
             if first_frame(max(start, self.at_s)) <= last_frame(min(end, self.until_s))
         ]

@@ -48,11 +48,16 @@ def _every(at: At) -> Asked | None:
 
 
 def _match(at: At) -> Asked | None:
-    colour = at.pick(unique(kind.colour for kind in at.kinds()))
+    """Of a colour whose things come one after the other."""
+    coming = {c: at.coming_in(c) for c in unique(k.colour for k in at.kinds())}
+    colour = at.pick([c for c, found in coming.items() if _apart([first_frame(one[0]) for one in found])])
     if colour is None:
         return None
-    coming = at.arrivals(lambda kind: kind.colour == colour)
-    return {"colour": colour}, [_appears(at, "repeat", *one) for one in coming]
+    return {"colour": colour}, [_appears(at, "repeat", *one) for one in coming[colour]]
+
+
+def _apart(frames: list[int]) -> bool:
+    return all(after - before > 1 for before, after in pairwise(frames))
 
 
 def _appears(at: At, right: str, from_s: float, thing: Thing, span: Span) -> Right:

@@ -61,7 +61,7 @@ def make_take(
     recalled = [skill for skill in skills if skill in MEMORY]
     others = [skill for skill in skills if skill not in MEMORY]
     asks: list[Ask] = []
-    at_s = float(rng.integers(2, 7))
+    at_s = float(rng.integers(5, 9))
     while at_s <= length_s - _ANSWER_S[0]:
         ready = bool(recalled) and at_s >= far_s
         wait_s = far_s - at_s if recalled and not others and not ready else 0.0

@@ -1,0 +1,74 @@
+"""Data sets by recipe: the same clips from the same recipe, on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from evals.readers.clip import Clip
+from evals.scenes.asks import SKILLS
+from evals.scenes.clips import clip_of
+from evals.scenes.levels import LevelName, Split
+from evals.scenes.takes import MEMORY, Take, make_take
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """:param name: part of the clips' ids
+    :param seed: of the first clip; those of the others follow
+    :param minutes: of each clip
+    :param skills: what is asked; where none of them fits, an alert is
+    :param chunk_s: length of a memory chunk in the runs that are meant: memory is asked of what went two
+        of them before
+    """
+
+    name: str
+    seed: int
+    count: int
+    minutes: float
+    skills: tuple[str, ...]
+    split: Split = "held_out"
+    level: LevelName = "plain"
+    chunk_s: float = 30.0
+
+    def takes(self) -> Iterator[Take]:
+        """:raises ValueError: a skill that there is not, or clips too short to ask of memory"""
+        unknown = [skill for skill in self.skills if skill not in SKILLS]
+        if unknown or not self.skills:
+            raise ValueError(f"no skill {', '.join(unknown)!r}; there are {', '.join(SKILLS)}")
+        far_s = 2 * self.chunk_s if set(self.skills) & set(MEMORY) else 0.0
+        if far_s and 60 * self.minutes < far_s + 30:
+            raise ValueError(
+                f"{self.minutes:g} minutes are too short to ask of what went {far_s:g} s before; "
+                "make clips longer or chunks shorter"
+            )
+        for seed in range(self.seed, self.seed + self.count):
+            yield make_take(seed, self.split, self.level, 60 * self.minutes, self.skills, far_s)
+
+    def clips(self) -> Iterator[Clip]:
+        """Their scenes are in them; no video."""
+        for take in self.takes():
+            yield clip_of(take, f"{self.name}-{take.scene.name}", self.chunk_s)
+
+
+_WATCH = ("alert", "every", "leave")
+_SEE = ("count", "look", "read", "translate", "still")
+_MEMORY = ("first", "before", "colour", "when")
+_HAND_OVER = ("delegate", "alert", "count")
+
+SETS: dict[str, tuple[Recipe, ...]] = {
+    "small": (
+        Recipe("watch", 7000, 3, 2.0, _WATCH),
+        Recipe("see", 7100, 2, 2.0, _SEE),
+        Recipe("memory", 7200, 2, 3.0, _MEMORY),
+        Recipe("hand-over", 7300, 1, 2.0, _HAND_OVER),
+    ),
+    "scoreboard": (
+        Recipe("alert", 8000, 30, 5.0, ("alert",)),
+        Recipe("watch", 8100, 10, 5.0, _WATCH),
+        Recipe("see", 8200, 15, 4.0, _SEE),
+        Recipe("memory", 8300, 20, 4.0, _MEMORY),
+        Recipe("hand-over", 8400, 12, 3.0, _HAND_OVER),
+    ),
+}
+"""Fixed sets of held-out scenes: ``small`` for a quick look, ``scoreboard`` for narrow intervals."""
