@@ -58,10 +58,16 @@ def make_scene(seed: int, split: Split, level_name: LevelName, length_s: float) 
     rng = np.random.default_rng([seed, zlib.crc32(f"{split}/{level_name}/{length_s:g}".encode())])
     cuts = _cuts(rng, level, length_s)
     backdrops = tuple(_backdrop(rng, level, at) for at in (0.0, *cuts))
-    entries = _timeline(rng, level, split, length_s, cuts)
-    things, signs = _place(rng, level, split, entries)
+    camera = _camera(rng, level, length_s)
     name = f"{level_name}-{split}-{seed}"
-    return Scene(name, seed, length_s, things, signs, backdrops, _camera(rng, level, length_s))
+    while True:
+        entries = _timeline(rng, level, _theme(rng, level, split), length_s, cuts)
+        # Few are left out for want of a place: what was drawn is looked at first, as placing takes time.
+        if _owner(entries) != split:
+            continue
+        things, signs, placed = _place(rng, level, split, entries)
+        if _owner(placed) == split:
+            return Scene(name, seed, length_s, things, signs, backdrops, camera)
 
 
 def near_misses(kind: Kind, kinds: Sequence[Kind]) -> list[Kind]:
@@ -69,9 +75,11 @@ def near_misses(kind: Kind, kinds: Sequence[Kind]) -> list[Kind]:
     return [k for k in kinds if k != kind and (k.colour == kind.colour or k.shape == kind.shape)]
 
 
-def timing(entries: Sequence[Entry]) -> tuple[tuple[float, float], ...]:
-    """What two scenes may not share: when things come and go."""
-    return tuple((e.from_s, e.to_s) for e in entries)
+def _owner(entries: Sequence[Entry]) -> Split | None:
+    """The split that owns both the set of kinds and the timeline; ``None``: neither split owns both."""
+    kinds = tuple(sorted({entry.what for entry in entries if isinstance(entry.what, Kind)}))
+    by_kinds, by_times = split_of(kinds), split_of(tuple(sorted((e.from_s, e.to_s) for e in entries)))
+    return by_kinds if kinds and by_kinds == by_times else None
 
 
 def _theme(rng: Rng, level: Level, split: Split) -> tuple[Kind, ...]:
@@ -89,16 +97,7 @@ def _theme(rng: Rng, level: Level, split: Split) -> tuple[Kind, ...]:
             return theme
 
 
-def _timeline(rng: Rng, level: Level, split: Split, length_s: float, cuts: Sequence[float]) -> list[Entry]:
-    while True:
-        theme = _theme(rng, level, split)
-        entries = _drawn(rng, level, theme, length_s, cuts)
-        kinds = tuple(sorted({e.what for e in entries if isinstance(e.what, Kind)}))
-        if kinds and split_of(kinds) == split and split_of(timing(entries)) == split:
-            return entries
-
-
-def _drawn(
+def _timeline(
     rng: Rng, level: Level, theme: tuple[Kind, ...], length_s: float, cuts: Sequence[float]
 ) -> list[Entry]:
     quiet = _quiet(rng, level, length_s)
@@ -204,8 +203,11 @@ def _camera(rng: Rng, level: Level, length_s: float) -> Camera:
 
 def _place(
     rng: Rng, level: Level, split: Split, entries: Sequence[Entry]
-) -> tuple[tuple[Thing, ...], tuple[Sign, ...]]:
-    """Give each entry a place that no other needs while it is there; the rare one without is left out."""
+) -> tuple[tuple[Thing, ...], tuple[Sign, ...], list[Entry]]:
+    """Give each entry a place that no other needs while it is there; the few without are left out.
+
+    :returns: the things, the signs, and the entries that have a place
+    """
     placed: list[tuple[Entry, _Box]] = []
     things: list[Thing] = []
     signs: list[Sign] = []
@@ -226,7 +228,7 @@ def _place(
                     signs.append(sign)
                     placed.append((entry, box))
                     break
-    return tuple(things), tuple(signs)
+    return tuple(things), tuple(signs), [entry for entry, _ in placed]
 
 
 def _spot(rng: Rng, split: Split) -> tuple[float, float]:
