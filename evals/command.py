@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from evals.scenes.command import mount as mount_scenes
 from evals.scoring.tables import Form
 from orchestrator.exits import Exit
 
@@ -161,3 +162,6 @@ def _summary(scores: dict[str, Any], console: Any) -> None:
 def _fail(message: str) -> NoReturn:
     typer.echo(f"vigil eval: {message}", err=True)
     raise typer.Exit(Exit.USAGE)
+
+
+mount_scenes(app)

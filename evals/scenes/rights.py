@@ -28,7 +28,7 @@ class Right:
     :param kind: ``alert``, ``repeat``, ``answer``, ``count`` or ``delegate``
     :param reply: word for word, for who must learn to say it; others are judged by ``accepted``
     :param judging: how ``accepted`` is held against a reply: ``contains`` (whole words), ``number``,
-        ``exact``, ``judge`` (by meaning) or ``any``
+        ``exact``, ``yes_no``, ``judge`` (by meaning) or ``any``
     :param evidence: from when the answer could be known, until when it could be seen
     """
 
@@ -79,10 +79,10 @@ class At:
         return unique(thing.kind for thing in self.scene.things)
 
     def strangers(self) -> list[Kind]:
-        """Kinds that have not been seen: those of the scene, and mixtures of them; there is always one."""
+        """Kinds that have not been seen: those of the scene, and mixtures of them; always two or more."""
         seen, kinds = self.kinds_seen(), self.kinds()
         mixed = _mixed(unique(k.colour for k in kinds), unique(k.shape for k in kinds))
-        if all(kind in kinds for kind in mixed):
+        if len(set(mixed) - set(kinds)) < 2:
             colours, shapes = list(COLOURS), list(SHAPES)
             most = max(_FEWEST, *(colours.index(k.colour) + 1 for k in kinds))
             mixed = _mixed(

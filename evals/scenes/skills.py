@@ -145,9 +145,7 @@ def _before(at: At) -> Asked | None:
         there = [item.kind for item in visible(at.scene, at.now) if isinstance(item, Thing)]
         kind, told = at.pick([kind for kind in at.kinds_seen() if kind not in there]), "Yes"
         evidence = _seen(at, kind) if kind else None
-    return (
-        None if kind is None else (_about(kind), at.answer(f"{told}.", [told.lower()], "contains", evidence))
-    )
+    return None if kind is None else (_about(kind), at.answer(f"{told}.", [told], "yes_no", evidence))
 
 
 def _prior(at: At) -> Asked | None:
@@ -209,8 +207,8 @@ def _still(at: At) -> Asked | None:
     kind = at.pick([kind for kind in at.kinds_seen() if (kind in there) == stays])
     if kind is None:
         return None
-    told = ("Yes.", ["yes"]) if stays else ("No.", ["no"])
-    return _about(kind), at.answer(*told, "contains", _now(at))
+    told = "Yes" if stays else "No"
+    return _about(kind), at.answer(f"{told}.", [told], "yes_no", _now(at))
 
 
 def _where(at: At) -> Asked | None:

@@ -87,11 +87,16 @@ def _next(
     for skill in sorted(drawn, key=used.count):
         for _ in range(_TRIES):
             asked = ask(scene, skill, at_s, _until(scene, rng, at_s, skill, 0.0), rng, wordings)
-            if asked is not None and _far(asked, far_s) and asked.text not in (b.text for b in before[-1:]):
+            if asked is not None and _far(asked, far_s) and _differs(asked, before):
                 return asked
-    asked = ask(scene, "alert", at_s, _until(scene, rng, at_s, "alert", wait_s), rng, wordings)
-    assert asked is not None
-    return asked
+    while True:  # there are always two things at least that do not come
+        asked = ask(scene, "alert", at_s, _until(scene, rng, at_s, "alert", wait_s), rng, wordings)
+        if asked is not None and _differs(asked, before):
+            return asked
+
+
+def _differs(asked: Ask, before: Sequence[Ask]) -> bool:
+    return not before or asked.text != before[-1].text
 
 
 def _far(asked: Ask, far_s: float) -> bool:
