@@ -84,10 +84,9 @@ class At:
         mixed = _mixed(unique(k.colour for k in kinds), unique(k.shape for k in kinds))
         if len(set(mixed) - set(kinds)) < 2:
             colours, shapes = list(COLOURS), list(SHAPES)
-            most = max(_FEWEST, *(colours.index(k.colour) + 1 for k in kinds))
-            mixed = _mixed(
-                colours[:most], shapes[: max(_FEWEST, *(shapes.index(k.shape) + 1 for k in kinds))]
-            )
+            most = max([_FEWEST, *(colours.index(k.colour) + 1 for k in kinds)])
+            widest = max([_FEWEST, *(shapes.index(k.shape) + 1 for k in kinds)])
+            mixed = _mixed(colours[:most], shapes[:widest])
         return [kind for kind in unique([*kinds, *mixed]) if kind not in seen]
 
     def steady(self) -> bool:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from evals.scenes.asks import SKILLS, Ask, ask
 from evals.scenes.levels import WORDS
 from evals.scenes.skills import ASKED
-from evals.scenes.spec import COLOURS, SHAPES, Kind, Scene, Sign, Thing
+from evals.scenes.spec import COLOURS, SHAPES, Backdrop, Kind, Scene, Sign, Thing
 from evals.scenes.takes import HAND_OVER, MEMORY, SEE, WATCH
 from evals.scenes.truth import describe, visible
 from evals.scenes.wordings import WORDINGS
@@ -234,3 +234,9 @@ def test_what_a_model_is_trained_on_needs_numpy_and_pillow_alone():
                 else:
                     root = imported.partition(".")[0]
                     assert root in sys.stdlib_module_names or root in ("numpy", "PIL"), (name, imported)
+
+
+def test_where_nothing_comes_there_is_something_to_wait_for():
+    empty = Scene("s", 1, 60.0, (), (), (Backdrop(0.0, "flat", (0, 0, 0), (0, 0, 0)),))
+    got = ask(empty, "alert", 5.0, 60.0, np.random.default_rng(1))
+    assert got is not None and got.rights == ()
