@@ -1,9 +1,14 @@
-"""A contact sheet: moments of several scenes of each level, with what the truth says of them."""
+"""A contact sheet: moments of several scenes of each level, with what the truth says of them.
+
+``python -m evals.scenes.sheet docs/scenes.png``
+"""
 
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -14,7 +19,7 @@ from evals.scenes.render import render
 from evals.scenes.spec import Scene
 from evals.scenes.truth import named, visible
 
-_SIDE, _CAPTION, _GAP = 208, 48, 8
+_SIDE, _CAPTION, _GAP = 192, 48, 8
 _INK, _PAPER = (60, 60, 66), (255, 255, 255)
 _LENGTH_S = 120.0
 
@@ -54,3 +59,7 @@ def _lines(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> lis
         else:
             lines[-1] = longer
     return lines
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_bytes(contact_sheet())
