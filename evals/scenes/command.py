@@ -29,8 +29,11 @@ def scenes(
     ] = "held_out",
     skills: Annotated[str, typer.Option(help="What is asked, as far as it fits: some of these.")] = _SKILLS,
     chunk_s: Annotated[
-        float, typer.Option(min=5, help="A memory chunk of the runs that are meant; memory reaches two back.")
+        float, typer.Option(min=5, help="Length of a memory chunk in the runs that are meant.")
     ] = 30.0,
+    reach: Annotated[
+        int, typer.Option(min=0, max=20, help="Memory is asked across so many ends of chunks, or more.")
+    ] = 2,
     video: Annotated[bool, typer.Option("--video", help="Write each clip's video too.")] = False,
     side: Annotated[int, typer.Option(min=64, max=2160, help="Width and height of videos.")] = 448,
     speech: Annotated[bool, typer.Option("--speech", help="Have the questions spoken.")] = False,
@@ -41,7 +44,11 @@ def scenes(
     from evals.scenes.files import CLIPS, Written, write
 
     asked = tuple(skill.strip() for skill in skills.split(",") if skill.strip())
-    recipes = SETS[fixed] if fixed else (Recipe("scene", seed, count, minutes, asked, split, level, chunk_s),)
+    recipes = (
+        SETS[fixed]
+        if fixed
+        else (Recipe("scene", seed, count, minutes, asked, split, level, chunk_s, reach),)
+    )
     try:
         clips = write(out, recipes, Written((side, side) if video else None, speech))
     except (ValueError, SpeechError) as wrong:

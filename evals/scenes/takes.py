@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain, repeat
 
 import numpy as np
 
 from evals.scenes.asks import Ask, ask
 from evals.scenes.layout import make_scene
-from evals.scenes.levels import LEVELS, LevelName, Split
-from evals.scenes.spec import Scene
+from evals.scenes.levels import LEVELS, WORDS, LevelName, Split
+from evals.scenes.spec import Scene, shown
 
 WATCH = ("alert", "every", "match", "leave", "tally")
 """Skills that wait for something."""
@@ -23,10 +24,13 @@ SEE = ("count", "look", "read", "translate", "still", "where", "move")
 MEMORY = ("first", "before", "prior", "colour", "when", "ago")
 """Skills that need what has been seen."""
 HAND_OVER = ("delegate",)
+SIGNS = ("read", "translate")
+"""Of ``SEE``, those that need what is seldom there."""
 
 _WATCH_S = (25, 70)
 _ANSWER_S = (8, 14)
 _TRIES = 6
+_LOOKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,55 +62,64 @@ def make_take(
     scene = make_scene(seed, split, level, length_s)
     told = f"{split}/{level}/{length_s:g}/{','.join(skills)}/{far_s:g}"
     rng = np.random.default_rng([seed, 1, zlib.crc32(told.encode())])
-    recalled = [skill for skill in skills if skill in MEMORY]
-    others = [skill for skill in skills if skill not in MEMORY]
-    asks: list[Ask] = []
+    plan = _Plan(scene, rng, tuple(skills), LEVELS[level].wordings, far_s)
     at_s = float(rng.integers(5, 9))
     while at_s <= length_s - _ANSWER_S[0]:
-        ready = bool(recalled) and at_s >= far_s
-        wait_s = far_s - at_s if recalled and not others and not ready else 0.0
-        usable = [*others, *(recalled if ready else ())]
-        asks.append(_next(scene, rng, asks, at_s, usable, LEVELS[level].wordings, far_s, wait_s))
-        at_s = asks[-1].until_s
-    return Take(scene, split, level, seed, tuple(asks))
+        at_s = plan.ask_next(at_s)
+    return Take(scene, split, level, seed, tuple(plan.asks))
 
 
-def _next(
-    scene: Scene,
-    rng: np.random.Generator,
-    before: Sequence[Ask],
-    at_s: float,
-    skills: Sequence[str],
-    wordings: int,
-    far_s: float,
-    wait_s: float,
-) -> Ask:
-    """The skill that was asked for least, of those that fit; never the same words twice in a row."""
-    drawn = [skills[index] for index in rng.permutation(len(skills))]
-    used = [asked.skill for asked in before]
-    for skill in sorted(drawn, key=used.count):
-        for _ in range(_TRIES):
-            asked = ask(scene, skill, at_s, _until(scene, rng, at_s, skill, 0.0), rng, wordings)
-            if asked is not None and _far(asked, far_s) and _differs(asked, before):
-                return asked
-    while True:  # there are always two things at least that do not come
-        asked = ask(scene, "alert", at_s, _until(scene, rng, at_s, "alert", wait_s), rng, wordings)
-        if asked is not None and _differs(asked, before):
-            return asked
+@dataclass(slots=True)
+class _Plan:
+    """The questions of a take, as they are thought of."""
 
+    scene: Scene
+    rng: np.random.Generator
+    skills: tuple[str, ...]
+    wordings: int
+    far_s: float
+    asks: list[Ask] = field(default_factory=list)
 
-def _differs(asked: Ask, before: Sequence[Ask]) -> bool:
-    return not before or asked.text != before[-1].text
+    def ask_next(self, at_s: float) -> float:
+        """The skill that was asked for least, of those that fit; never the same words twice in a row.
 
+        :returns: until when the question stands
+        """
+        usable = [skill for skill in self.skills if skill not in MEMORY or at_s >= self.far_s]
+        drawn = [usable[index] for index in self.rng.permutation(len(usable))]
+        used = [asked.skill for asked in self.asks]
+        tries = [skill for skill in sorted(drawn, key=used.count) for _ in range(_TRIES)]
+        # There are always two things at least that do not come: in the end an alert fits.
+        for skill in chain(tries, repeat("alert")):
+            asked = ask(
+                self.scene, skill, at_s, self._until(at_s, skill, not usable), self.rng, self.wordings
+            )
+            if asked is not None and self._suits(asked):
+                self.asks.append(asked)
+                return asked.until_s
+        raise AssertionError("unreachable")
 
-def _far(asked: Ask, far_s: float) -> bool:
-    if asked.skill not in MEMORY:
-        return True
-    return all(right.evidence is None or asked.at_s - right.evidence[1] >= far_s for right in asked.rights)
+    def _suits(self, asked: Ask) -> bool:
+        if self.asks and asked.text == self.asks[-1].text:
+            return False
+        seen = [right.evidence for right in asked.rights if asked.skill in MEMORY]
+        return all(evidence is None or asked.at_s - evidence[1] >= self.far_s for evidence in seen)
 
+    def _until(self, at_s: float, skill: str, only_memory: bool) -> float:
+        """A while; where signs are asked about, until one is there. A rest too short for a question is added.
 
-def _until(scene: Scene, rng: np.random.Generator, at_s: float, skill: str, wait_s: float) -> float:
-    """A query that would leave too little for another stands to the end."""
-    low, high = _WATCH_S if skill in WATCH else _ANSWER_S
-    until_s = at_s + max(float(rng.integers(low, high + 1)), float(np.ceil(wait_s)))
-    return until_s if until_s <= scene.length_s - _ANSWER_S[0] else scene.length_s
+        :param only_memory: nothing else is to be asked, and it is too early for it
+        """
+        low, high = _WATCH_S if skill in WATCH else _ANSWER_S
+        ends = [at_s + float(step) for step in self.rng.integers(low, high + 1, _LOOKS)]
+        until_s = ends[0]
+        if set(self.skills) & set(SIGNS):
+            until_s = next((end for end in ends if self._shows_sign(end)), until_s)
+        if only_memory:
+            until_s = max(until_s, float(np.ceil(self.far_s)))
+        return until_s if until_s <= self.scene.length_s - _ANSWER_S[0] else self.scene.length_s
+
+    def _shows_sign(self, t_s: float) -> bool:
+        """One that can be asked about: to be translated, a foreign one."""
+        foreign = [WORDS[sign.word][0] != "en" for sign in self.scene.signs if shown(sign.spans, t_s)]
+        return bool(foreign) and ("read" in self.skills or any(foreign))

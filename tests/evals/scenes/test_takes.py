@@ -85,8 +85,17 @@ def test_fixed_sets_are_held_out_and_ask_what_they_say(name):
 
 def test_two_recipes_of_a_set_use_no_seed_twice():
     for recipes in SETS.values():
-        seeds = [seed for r in recipes for seed in range(r.seed, r.seed + r.count)]
-        assert len(set(seeds)) == len(seeds)
+        starts = sorted((recipe.seed, 2 * recipe.count) for recipe in recipes)
+        assert all(seed + room <= after for (seed, room), (after, _) in pairwise(starts))
+
+
+def test_clips_without_a_chance_to_ask_are_passed_over():
+    recipe = Recipe("signs", 1, 4, 2.0, ("translate",))
+    takes = list(recipe.takes())
+    assert len(takes) == 4
+    assert all(any(asked.skill == "translate" for asked in take.asks) for take in takes)
+    with pytest.raises(ValueError, match="hardly ever"):
+        list(Recipe("still", 1, 1, 1.0, ("move",)).takes())
 
 
 @pytest.mark.parametrize(
