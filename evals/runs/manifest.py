@@ -1,0 +1,149 @@
+"""``run.json``: what a run was made with: so its figures can be told apart, and its sessions done again."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from engine_launch.errors import LaunchError
+from engine_launch.facts import EngineFacts
+from engine_launch.profile import load_profile
+from evals.readers.clip import Clip
+from evals.readers.jsonl import dump_clip
+from memory.render import RENDERER
+from orchestrator.engine_setup import Engine
+from orchestrator.settings import Settings
+from orchestrator.version import vigil_version
+from prompts.loader import PackError, pack_of
+
+FORMAT = "vigil-eval-1"
+RUN, PACK, CLIPS, FRAMES = "run.json", "pack.txt", "clips", "frames"
+
+KEPT_GROUPS = {"limits", "decision", "memory", "delegation", "timeouts"}
+"""Settings that shape what a session is told and shown; no address and no key is among them."""
+_SAME = ("dataset", "settings", "engine", "pack", "seed", "pace")
+"""What must be the same for a run to go on in its folder."""
+
+
+class RunError(Exception):
+    """A run can't begin, go on or be read. The message says what to change."""
+
+
+def settings_data(settings: Settings) -> dict[str, Any]:
+    """The settings as a record has them, JSON-ready."""
+    data = settings.model_dump(mode="json", include=KEPT_GROUPS | {"persona", "language", "family", "model"})
+    data["solvers"] = [{"name": each.name, "model": each.model} for each in settings.solvers]
+    data["summarizer"] = {"model": settings.summarizer.model, "images": settings.summarizer.images}
+    return data
+
+
+def settings_of(data: Mapping[str, Any]) -> Settings:
+    """The settings of a record; whatever asks the outside world is left out."""
+    return Settings(**{name: value for name, value in data.items() if name not in ("solvers", "summarizer")})
+
+
+def dataset_digest(clips: Sequence[Clip]) -> str:
+    digest = hashlib.sha256()
+    for clip in clips:
+        digest.update(dump_clip(clip) + b"\n")
+    return digest.hexdigest()[:32]
+
+
+def manifest(
+    settings: Settings,
+    engine: Engine,
+    dataset: Mapping[str, Any],
+    *,
+    pace: str,
+    streams: int,
+    key: str,
+) -> dict[str, Any]:
+    """:param dataset: ``name``, ``format``, ``digest`` and number of ``clips``
+    :param key: from which those of frames and caches are made, as hex digits
+    """
+    facts = engine.facts
+    return {
+        "format": FORMAT,
+        "outcome": "running",
+        "dataset": dict(dataset),
+        "settings": settings_data(settings),
+        "engine": facts.to_dict(),
+        "profile": _profile(settings.engine),
+        "pack": {"family": engine.pack.family, "digest": engine.pack.digest},
+        "versions": {
+            "vigil": vigil_version(),
+            "renderer": RENDERER,
+            "engine": facts.version,
+            "python": platform.python_version(),
+        },
+        "seed": settings.decision.seed,
+        "pace": pace,
+        "streams": streams,
+        "key": key,
+    }
+
+
+def _profile(named: str) -> dict[str, str] | None:
+    """The launch profile that the engine was named by, and a digest of what it says."""
+    try:
+        profile = load_profile(named)
+    except LaunchError:
+        return None
+    said = orjson.dumps(profile.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
+    return {"name": named, "digest": hashlib.sha256(said).hexdigest()[:32]}
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What a run that is to go on was made with otherwise, as dotted names."""
+    found: list[str] = []
+    for name in _SAME:
+        found += _differ(name, old.get(name), new.get(name))
+    return found
+
+
+def _differ(name: str, old: Any, new: Any) -> list[str]:
+    if old == new:
+        return []
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return [
+            each
+            for key in sorted({*old, *new})
+            for each in _differ(f"{name}.{key}", old.get(key), new.get(key))
+        ]
+    return [name]
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Raises ``RunError``."""
+    try:
+        found: dict[str, Any] = orjson.loads((folder / RUN).read_bytes())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder} holds no run: its {RUN} can't be read ({error})") from error
+    if found.get("format") != FORMAT:
+        raise RunError(f"{folder / RUN} is of another format than {FORMAT}")
+    return found
+
+
+def engine_of(folder: Path, found: Mapping[str, Any]) -> Engine:
+    """The engine of a run as it was; there is nothing behind its address. Raises ``RunError``."""
+    try:
+        pack = pack_of((folder / PACK).read_text(encoding="utf-8"))
+    except (OSError, PackError) as error:
+        raise RunError(f"the prompt pack of {folder} can't be read: {error}") from error
+    return Engine("http://recorded.invalid", EngineFacts.from_dict(found["engine"]), pack)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """So that it is never seen half written."""
+    draft = path.with_name(path.name + ".part")
+    draft.write_bytes(content)
+    draft.replace(path)
+
+
+def write_json(path: Path, data: Any) -> None:
+    write_whole(path, orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS) + b"\n")

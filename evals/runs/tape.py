@@ -1,0 +1,195 @@
+"""What happened at the edges of one session, in order: what was shown and asked, whom it asked in turn, what
+was answered, and every fact of its log. Written as it happens; with it the session can be done again.
+
+One JSON object a line, ``t`` seconds after the first, ``what`` one of ``KINDS``. Requests are numbered by
+``id``. A request's messages are told as the messages that it shares with the one of its kind before
+(``shared``, from the first on) and the rest; ``digest`` is of all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from bridges import engine as engines
+from bridges.engine import Delta, EngineError, Finished
+
+What = Literal["frame", "query", "clear", "fact", "ask", "delta", "end"]
+KEPT_LOGPROBS = 8
+"""Tokens of an answer whose logprobs are kept: decisions are made at the first of them."""
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+def digest_of(value: Any) -> str:
+    """Of JSON-ready data, whatever the order of its keys; 32 hex digits."""
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+
+
+class Tape:
+    """Writes one tape. Not for several sessions.
+
+    :param now: monotonic seconds
+    """
+
+    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+        self._file = path.open("wb")
+        self._now = now
+        self._began = now()
+        self._asked = 0
+        self._last: dict[str, Messages] = {}
+
+    def frame(self, media_time_ms: int, sha256: str) -> None:
+        """A frame is about to be shown; its bytes are kept by their digest."""
+        self._write("frame", media_time_ms=media_time_ms, sha256=sha256)
+
+    def query(self, text: str | None) -> None:
+        """The standing query is about to be set or replaced; ``None``: cleared."""
+        if text is None:
+            self._write("clear")
+        else:
+            self._write("query", text=text)
+
+    def fact(self, kind: str, data: Mapping[str, Any]) -> None:
+        self._write("fact", kind=kind, data=data)
+
+    def asked(self, purpose: str, messages: Messages, params: Mapping[str, Any]) -> int:
+        """A request went out. Returns its number."""
+        self._asked += 1
+        kind = purpose.partition(" ")[0]
+        last = self._last.get(kind, ())
+        shared = _shared(last, messages)
+        self._last[kind] = messages
+        self._write(
+            "ask",
+            id=self._asked,
+            purpose=purpose,
+            shared=shared,
+            messages=list(messages[shared:]),
+            params=params,
+            digest=digest_of(messages),
+        )
+        return self._asked
+
+    def delta(self, asked: int, delta: Delta, before: int) -> None:
+        """:param before: tokens with logprobs that the answer had so far"""
+        tops = [dict(top) for top in delta.top_logprobs[: max(0, KEPT_LOGPROBS - before)]]
+        self._write("delta", id=asked, text=delta.text, ids=delta.token_ids, tops=tops)
+
+    def ended(self, asked: int, **how: Any) -> None:
+        """``finished``, ``text``, ``alive`` or ``error``; nothing: it was given up by whoever asked."""
+        self._write("end", id=asked, **how)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, what: What, **data: Any) -> None:
+        if self._file.closed:  # a session that was cut off may write its end later
+            return
+        line = {"t": round(self._now() - self._began, 6), "what": what, **data}
+        self._file.write(orjson.dumps(line, option=orjson.OPT_NON_STR_KEYS) + b"\n")
+
+
+def _shared(one: Messages, other: Messages) -> int:
+    count = 0
+    for before, now in zip(one, other, strict=False):
+        if before != now:
+            break
+        count += 1
+    return count
+
+
+# --- errors ---------------------------------------------------------------------------------------------
+
+_EXTRA = ("stage", "text", "limit", "uuid")
+
+
+def error_data(error: EngineError) -> dict[str, Any]:
+    extra = {name: getattr(error, name) for name in _EXTRA if hasattr(error, name)}
+    return {"type": type(error).__name__, "message": error.message, **extra}
+
+
+def error_of(data: Mapping[str, Any]) -> EngineError:
+    """The error that was recorded; one that this build does not know is an ``EngineError``."""
+    kind = getattr(engines, str(data["type"]), EngineError)
+    made: EngineError = kind(data["message"], *(data[name] for name in _EXTRA if name in data))
+    return made
+
+
+def finished_of(data: Mapping[str, Any]) -> Finished:
+    return Finished(**{**data, "token_times_ms": tuple(data.get("token_times_ms", ()))})
+
+
+def finished_data(finished: Finished) -> dict[str, Any]:
+    return asdict(finished)
+
+
+def delta_of(data: Mapping[str, Any]) -> Delta:
+    tops = tuple({int(token): float(value) for token, value in top.items()} for top in data["tops"])
+    return Delta(data["text"], tuple(data["ids"]), tops)
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+class TapeError(Exception):
+    """A tape can't be read. The message says which, and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One line: ``t`` seconds after the first, what happened, and the rest of it."""
+
+    t: float
+    what: What
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as it went out.
+
+    :param messages: all of them, pictures by uuid
+    """
+
+    id: int
+    purpose: str
+    messages: Messages
+    params: Mapping[str, Any]
+    digest: str
+
+
+def read_tape(path: Path) -> list[Moment]:
+    """Raises ``TapeError``."""
+    moments: list[Moment] = []
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    data = orjson.loads(line)
+                    moments.append(Moment(float(data.pop("t")), data.pop("what"), data))
+                except (ValueError, KeyError, TypeError, AttributeError) as bad:
+                    raise TapeError(f"{path}:{number}: no line of a tape") from bad
+    except OSError as error:
+        raise TapeError(f"{path}: {error.strerror or error}") from error
+    return moments
+
+
+def requests(moments: Sequence[Moment]) -> Iterator[Asked]:
+    """Every request of a tape, in order. Raises ``TapeError`` where one is not whole."""
+    last: dict[str, Messages] = {}
+    for moment in moments:
+        if moment.what != "ask":
+            continue
+        data = moment.data
+        kind = str(data["purpose"]).partition(" ")[0]
+        messages = [*last.get(kind, ())[: data["shared"]], *data["messages"]]
+        last[kind] = messages
+        if digest_of(messages) != data["digest"]:
+            raise TapeError(f"request {data['id']} ({data['purpose']}) is not what its digest says")
+        yield Asked(data["id"], data["purpose"], messages, data["params"], data["digest"])
