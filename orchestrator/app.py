@@ -42,7 +42,7 @@ from orchestrator.replay_track import check_settings, replay_track
 from orchestrator.runtime.actor import Session, SessionParts
 from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
-from orchestrator.session.backend import BackendOutput, Clock, SessionConfig, TickDone, TickStarted
+from orchestrator.session.backend import BackendOutput, Clock, Ids, SessionConfig, TickDone, TickStarted
 from orchestrator.settings import Settings
 from orchestrator.source_rules import SourceRules
 from orchestrator.sources import SourceLimits, Sources
@@ -75,11 +75,13 @@ class Core:
     Open it with ``open_core``; ``aclose`` ends every session.
     """
 
-    def __init__(self, settings: Settings, track: Track, keeper: Keeper, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, track: Track, keeper: Keeper, clock: Clock, ids: Ids = system_ids
+    ) -> None:
         self.settings = settings
         self.track = track
         self.clock = clock
-        self.ids = system_ids
+        self.ids = ids
         self.metrics = Metrics()
         self.quotas = settings.auth.quotas()
         self.ticks = TickStarts()

@@ -73,6 +73,7 @@ class TapedDrive:
         await self._drive.settle()
 
     async def close(self) -> None:
+        self._tape.closes()
         await self._drive.close()
 
 
@@ -126,7 +127,8 @@ class ClipFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir(parents=True)
         write_whole(self.path / CLIP, dump_clip(self._clip) + b"\n")
-        return Watched(self._clip.id, Tape(self.path / TAPE, clock.now), ClipFrames(pictures))
+        tape = Tape(self.path / TAPE, clock.now)
+        return Watched(self._clip.id, tape, ClipFrames(pictures, tape))
 
     def end(self, watched: Watched, video: str | None) -> None:
         watched.tape.close()

@@ -50,12 +50,14 @@ class ClipFrames:
     ``index`` tells under which digest each is kept, for whoever asks the engine again.
     """
 
-    def __init__(self, pictures: Pictures, index: dict[str, str] | None = None) -> None:
+    def __init__(self, pictures: Pictures, tape: Tape) -> None:
         self._pictures = pictures
-        self.index: dict[str, str] = {} if index is None else index
+        self._tape = tape
+        self.index: dict[str, str] = {}
 
     async def put(self, uuid: str, data: bytes) -> None:
         self.index[uuid] = await asyncio.to_thread(self._pictures.keep, data)
+        self._tape.kept(uuid)
 
     def get(self, uuid: str) -> bytes:
         return self._pictures.read(self.index[uuid])

@@ -1,7 +1,7 @@
 """What happened at the edges of one session, in order: what was shown and asked, whom it asked in turn, what
 was answered, and every fact of its log. Written as it happens; with it the session can be done again.
 
-One JSON object a line, ``t`` seconds after the first, ``what`` one of ``KINDS``. Requests are numbered by
+One JSON object a line, ``t`` seconds after the first, ``what`` see ``What``. Requests are numbered by
 ``id``. A request's messages are told as the messages that it shares with the one of its kind before
 (``shared``, from the first on) and the rest; ``digest`` is of all of them.
 """
@@ -19,7 +19,7 @@ import orjson
 from bridges import engine as engines
 from bridges.engine import Delta, EngineError, Finished
 
-What = Literal["frame", "query", "clear", "fact", "ask", "delta", "end"]
+What = Literal["frame", "kept", "query", "clear", "close", "fact", "ask", "delta", "end"]
 KEPT_LOGPROBS = 8
 """Tokens of an answer whose logprobs are kept: decisions are made at the first of them."""
 
@@ -48,12 +48,20 @@ class Tape:
         """A frame is about to be shown; its bytes are kept by their digest."""
         self._write("frame", media_time_ms=media_time_ms, sha256=sha256)
 
+    def kept(self, uuid: str) -> None:
+        """A frame was looked at and kept; from here on it is the session's."""
+        self._write("kept", uuid=uuid)
+
     def query(self, text: str | None) -> None:
         """The standing query is about to be set or replaced; ``None``: cleared."""
         if text is None:
             self._write("clear")
         else:
             self._write("query", text=text)
+
+    def closes(self) -> None:
+        """The session is about to be ended by whoever watches."""
+        self._write("close")
 
     def fact(self, kind: str, data: Mapping[str, Any]) -> None:
         self._write("fact", kind=kind, data=data)
