@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from evals.runs.command import mount as mount_runs
 from evals.scenes.command import mount as mount_scenes
 from evals.scoring.tables import Form
 from orchestrator.exits import Exit
@@ -165,3 +166,4 @@ def _fail(message: str) -> NoReturn:
 
 
 mount_scenes(app)
+mount_runs(app)

@@ -1,0 +1,269 @@
+"""``vigil eval run | rerun | audit | sweep | report``: the commands. Heavy imports wait until one runs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from evals.replay.options import Exit, Pace, ReplayError
+from orchestrator.flags import settings_of, with_settings_flags
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from evals.runs.audit import Finding
+    from evals.runs.runner import Runner, Suite
+    from orchestrator.engine_setup import Engine
+    from orchestrator.settings import Settings
+
+SHOWN = 20
+"""Differences of a clip that are listed; the others are counted."""
+DEFAULT_SEED = 0
+"""A run is meant to be repeatable, also where nobody says so."""
+
+DataSet = Annotated[
+    Path, typer.Argument(metavar="DATASET", help="A data set's file or folder; see docs/evals.md.")
+]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="Folder of the run; one that is there goes on.")
+]
+Format = Annotated[
+    str | None, typer.Option("--format", help="Format of the data set; default: found out by its look.")
+]
+Videos = Annotated[
+    Path | None, typer.Option("--videos", metavar="DIR", help="Where its videos are; default: beside it.")
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="The first so many clips alone.")]
+RunPace = Annotated[
+    Pace, typer.Option(help="fast: the next frame as soon as one is decided; realtime: at its time.")
+]
+Streams = Annotated[int, typer.Option(min=1, help="Clips that are watched at a time.")]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="TOML file of settings; default: $VIGIL_CONFIG.")
+]
+
+
+def mount(app: typer.Typer) -> None:
+    """Add the commands to the ``vigil eval`` group."""
+    app.command("run", no_args_is_help=True)(run)
+    app.command("rerun", no_args_is_help=True)(rerun)
+    app.command("audit", no_args_is_help=True)(audit)
+
+
+@with_settings_flags
+def run(
+    dataset: DataSet,
+    out: Out,
+    format: Format = None,
+    videos: Videos = None,
+    limit: Limit = None,
+    pace: RunPace = Pace.FAST,
+    streams: Streams = 2,
+    config: Config = None,
+    **flags: Any,
+) -> None:
+    """Watch every clip of a data set through the session core, and keep all that comes of it.
+
+    Clips that are finished already are skipped, so a run that was broken off goes on where it was. Every
+    setting is a flag, as with `vigil serve`; the seed is 0 where none is given.
+
+    Exit codes: 0 every clip is finished, 1 some failed, 2 wrong flags or settings, or another run's folder,
+    5 the engine does not answer, 6 model missing, 130 interrupted.
+    """
+    console = _console()
+    with _told():
+        suite = _suite(console, dataset, format, videos, limit)
+        settings = _settings(settings_of(flags), config)
+        with _engine(settings) as engine:
+            from evals.runs.runner import Runner
+
+            runner = Runner(out, suite, settings, engine, pace=pace, streams=streams)
+            raise typer.Exit(_watch(runner, console))
+
+
+def rerun(
+    run: Annotated[Path, typer.Option("--from", metavar="DIR", help="Folder of a run.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Keep the rerun here, as a run of its own.")
+    ] = None,
+) -> None:
+    """Do a run's sessions again with the recorded answers, through the orchestrator as it is now.
+
+    Needs no engine. An unchanged orchestrator makes the same prompts and decisions, bit for bit; where it
+    does not, each difference is told with its clip, tick and section of the prompt.
+
+    Exit codes: 0 all the same, 1 something differs, 2 there is no run, or it is not all there.
+    """
+    from evals.runs.differences import Difference
+    from evals.runs.rerun import rerun as again
+
+    console = _console()
+
+    def tell(clip: str, differ: Sequence[Difference]) -> None:
+        said = f"{len(differ)} differences" if differ else "the same, bit for bit"
+        console.print(f"{clip}: {said}", markup=False, highlight=False, soft_wrap=True)
+        for each in differ[:SHOWN]:
+            console.print(f"  {each}", markup=False, highlight=False, soft_wrap=True)
+        if len(differ) > SHOWN:
+            console.print(f"  and {len(differ) - SHOWN} more", markup=False, highlight=False)
+
+    with _told(), TemporaryDirectory() as scratch:
+        found = asyncio.run(again(run, out or Path(scratch), tell))
+        raise typer.Exit(Exit.FAILED if found else Exit.OK)
+
+
+@with_settings_flags
+def audit(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a scored run.")],
+    every: Annotated[bool, typer.Option("--all", help="Every decision, not the wrong ones alone.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many decisions alone.")] = None,
+    config: Config = None,
+    **flags: Any,
+) -> None:
+    """Ask the wrong decisions of a run again, cold: is each the model's own?
+
+    The recorded prompt goes out whole, under a salt that the engine has never seen. Where the model had been
+    sure of its first token (by more than 0.1 of probability), it must choose the same again.
+
+    Exit codes: 0 it does, 1 some come out otherwise, were not answered, or were silenced by something else
+    than the model, 2 no scored run, or another engine, 5 the engine does not answer.
+    """
+    from evals.runs.audit import audit as ask_again
+    from evals.runs.audit import wrong_decisions
+    from evals.runs.manifest import read_manifest
+    from evals.runs.rerun import finished_clips
+    from evals.scoring.folder import read_scores
+
+    console = _console()
+
+    def tell(finding: Finding) -> None:
+        if finding.faulty or finding.error is not None:
+            line = f"{finding.clip}, tick {finding.tick}: {finding.error or 'comes out otherwise'}"
+            console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+
+    with _told():
+        manifest = read_manifest(run)
+        wrong = {} if every else wrong_decisions(read_scores(run))
+        settings = _settings(settings_of(flags), config)
+        with _engine(settings) as engine:
+            clips = finished_clips(run)
+            asked = ask_again(run, manifest, clips, wrong, settings, engine, tell, every=every, limit=limit)
+            findings = asyncio.run(asked)
+    _say_findings(findings, console)
+    wrong_turns = any(each.faulty or each.error is not None for each in findings)
+    held = any(each.held and each.why is not None for each in findings)
+    raise typer.Exit(Exit.FAILED if wrong_turns or held else Exit.OK)
+
+
+def _say_findings(findings: Sequence[Finding], console: Console) -> None:
+    unanswered = [each for each in findings if each.error is not None]
+    sure = [each for each in findings if each.sure and each.error is None]
+    faulty = [each for each in sure if each.faulty]
+    lines = [
+        f"{len(findings)} decisions looked at; the model was sure of {len(sure)} that were asked again cold: "
+        f"{len(sure) - len(faulty)} come out the same, {len(faulty)} otherwise"
+    ]
+    if unanswered:
+        lines.append(f"{len(unanswered)} were not answered")
+    for reason, count in Counter(e.reason for e in findings if e.held and e.why is not None).items():
+        lines.append(f"{count} wrong silences are not the model's: {reason}")
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _watch(runner: Runner, console: Console) -> Exit:
+    """Run to its end, or to the first Ctrl-C."""
+    from evals.runs.console import RunProgress
+    from evals.runs.runner import Outcome
+
+    async def watch() -> Outcome:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        with RunProgress(console) as progress:
+            return await runner.run(progress, stop)
+
+    outcome = asyncio.run(watch())
+    for clip, reason in sorted(outcome.failed.items()):
+        console.print(f"{clip} failed: {reason}", style="red", markup=False, soft_wrap=True)
+    console.print(
+        f"{outcome.finished} clips watched, {outcome.skipped} finished before, {len(outcome.failed)} failed; "
+        f"files: {runner.folder}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    if outcome.engine_lost:
+        return Exit.ENGINE_UNREACHABLE
+    return Exit.INTERRUPTED if outcome.stopped else Exit.FAILED if outcome.failed else Exit.OK
+
+
+# --- what commands share ------------------------------------------------------------------------------------
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What is wrong in one line on standard error, with the exit code that it means."""
+    from evals.readers.jsonl import DatasetError
+    from evals.runs.manifest import RunError
+    from evals.runs.tape import TapeError
+    from orchestrator.exits import SetupError
+    from orchestrator.settings import SettingsError
+
+    try:
+        yield
+    except ReplayError as error:
+        _fail(error.message, error.exit_code)
+    except SetupError as error:
+        _fail(error.message, error.exit_code)
+    except (DatasetError, RunError, SettingsError, TapeError) as error:
+        _fail(str(error), Exit.USAGE)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"vigil eval: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def _settings(flags: dict[str, Any], config: Path | None) -> Settings:
+    from orchestrator.settings import load_settings
+
+    settings = load_settings(flags, config)
+    if settings.decision.seed is not None:
+        return settings
+    return load_settings({**flags, "decision": {**flags.get("decision", {}), "seed": DEFAULT_SEED}}, config)
+
+
+@contextmanager
+def _engine(settings: Settings) -> Iterator[Engine]:
+    from evals.replay.core import engine_of
+
+    with engine_of(settings, lambda line: typer.echo(line, err=True)) as engine:
+        yield engine
+
+
+def _suite(console: Console, path: Path, format: str | None, videos: Path | None, limit: int | None) -> Suite:
+    from evals.readers import open_dataset
+    from evals.runs.runner import Suite
+    from evals.runs.sources import source_of
+
+    found = open_dataset(path, format, videos)
+    for name in found.missing:
+        console.print(f"missing: {name}", style="yellow", markup=False, soft_wrap=True)
+    clips = found.clips[:limit]
+    shown = {clip.id: file for clip in clips if (file := found.video(clip)) is not None}
+    return Suite(found.name, found.format, clips, lambda clip: source_of(clip, shown), shown)
