@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup system peers voices demo test lint format clean
 .PHONY: bench-replay bench-handover bench-memory bench-store bench-native bench-soak bench-fuzz
-.PHONY: bench-ears bench-voice
+.PHONY: bench-ears bench-voice bench-speech
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1|/' | column -t -s '|'
@@ -83,6 +83,9 @@ bench-fuzz: setup ## 20,000 malformed and reordered events over real sockets
 
 bench-voice: setup ## first text to first audio, real-time factor, barge-in to silence, of each voice there is
 	$(BIN)/python -m evals.bench.voice_bench
+
+bench-speech: setup system ## one table of what a conversation waits for, next to what each model takes alone
+	$(BIN)/python -m evals.bench.speech_bench
 
 clean: ## everything made here (the engine's cache outside the checkout stays)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-out

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CLOSING_MARGIN = 0.15
+SUSPICION = 0.6
+"""Of the threshold: what may become speech. Noise stays far below."""
 LOWEST_CLOSING = 0.01
 _EPS = 1e-6
 """Windows of a whole number of ms may add up to a hair less."""
@@ -27,6 +29,11 @@ class EndpointRules:
     def closing(self) -> float:
         """Only windows below this can end speech: a voice that wavers goes on."""
         return max(self.threshold - CLOSING_MARGIN, LOWEST_CLOSING)
+
+    @property
+    def suspicious(self) -> float:
+        """From this on a window may be the beginning of speech."""
+        return self.threshold * SUSPICION
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +64,17 @@ class Endpointer:
         self._floor_ms: float | None = None
         self._first_ms: float | None = None
         self._run_ms = 0.0
+        self.suspected_ms = 0.0
+        """Of windows in a row that may be the beginning of speech, while there is none."""
         self.silent_since: float | None = None
         """Where a silence began that may end the speech that is going on."""
-
-    @property
-    def suspected_ms(self) -> float:
-        """Of windows in a row that may be the beginning of speech, while there is none."""
-        return 0.0 if self.speaking else self._run_ms
 
     def reset(self, at_ms: float) -> Ended | None:
         """What follows is another stream. Speech that was going on ends here."""
         ended = Ended(at_ms) if self.speaking else None
         self.speaking = False
         self._floor_ms, self._first_ms, self.silent_since = at_ms, None, None
-        self._run_ms = 0.0
+        self._run_ms = self.suspected_ms = 0.0
         return ended
 
     def push(self, probability: float, start_ms: float, end_ms: float) -> Began | Ended | None:
@@ -78,6 +82,8 @@ class Endpointer:
             self._floor_ms = start_ms
         if self.speaking:
             return self._go_on(probability, start_ms, end_ms)
+        suspicious = probability >= self.rules.suspicious
+        self.suspected_ms = self.suspected_ms + end_ms - start_ms if suspicious else 0.0
         if probability < self.rules.threshold:
             self._first_ms, self._run_ms = None, 0.0
             return None
@@ -89,6 +95,7 @@ class Endpointer:
         began = Began(max(self._first_ms - self.rules.padding_ms, self._floor_ms))
         self.speaking, self.voiced_ms = True, self._run_ms
         self._first_ms, self._run_ms, self.silent_since = None, 0.0, None
+        self.suspected_ms = 0.0
         return began
 
     def _go_on(self, probability: float, start_ms: float, end_ms: float) -> Ended | None:

@@ -73,7 +73,7 @@ async def _say(socket: ClientConnection, samples: Samples, words: str, heard: He
     whole = np.concatenate((silence(BEFORE_S, 0.001), samples, silence(BEHIND_S, 0.001)))
     ends = BEFORE_S + samples.size / RATE_HZ
     begin = time.monotonic()
-    playing = asyncio.create_task(_play(socket, whole, begin))
+    playing = asyncio.create_task(play(socket, whole, begin))
     stopped: float | None = None
     try:
         async with asyncio.timeout(whole.size / RATE_HZ + PATIENCE_S):
@@ -97,7 +97,7 @@ async def _say(socket: ClientConnection, samples: Samples, words: str, heard: He
     heard.audio_s += whole.size / RATE_HZ
 
 
-async def _play(socket: ClientConnection, samples: Samples, begin: float) -> None:
+async def play(socket: ClientConnection, samples: Samples, begin: float) -> None:
     """Each packet leaves when its last sample would have been recorded."""
     size = round(PACKET_S * RATE_HZ)
     for at in range(0, samples.size, size):

@@ -6,6 +6,7 @@ A scripted engine writes answers at ``PER_TOKEN_S`` a token; ``vigil serve`` giv
 listens over a socket. Measured are, in ms:
 
     first_audio_ms   from the request that makes the engine write to the first chunk at the client
+    alone_ms         the voice alone: from the first clause, whole, to its first chunk
     silence_ms       from the client's ``response.cancel`` to the last that it gets of that answer
     real_time_factor seconds of work for one second of speech, of the whole answer, in this process
 
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from evals.bench.machine import machine
 from evals.bench.stand import serving
-from evals.stats import spread
+from evals.stats import Spread, spread
 from orchestrator.runtime.clock import SystemClock
 from orchestrator.setting_groups import VoiceGroup
 from orchestrator.voice_setup import speaker_of
@@ -42,8 +44,9 @@ from tests.piper import installed
 PER_TOKEN_S = 0.02
 GOAL_MS = 300.0
 WAIT_S = 5.0
+CLAUSE = "The red car has reached the bridge,"
 TEXT = (
-    "The red car has reached the bridge, and a man with a dog walks by. Then the bus goes on, the light turns"
+    f"{CLAUSE} and a man with a dog walks by. Then the bus goes on, the light turns"
     " green, and two children cross the street. Nothing else moves. The sky is clear."
 )
 
@@ -96,10 +99,12 @@ async def measured(voice: VoiceGroup, rounds: int) -> dict[str, Any]:
             for number in range(rounds + 1):
                 await _round(socket, figures, number > 0)  # the first one starts what has to start
     first, silence = spread(figures.first_s), spread(figures.silence_s)
+    alone, factor = await _alone(voice, rounds)
     return {
         "first_audio_ms": {"p50": _ms(first.p50), "p95": _ms(first.p95)},
+        "alone_ms": {"p50": _ms(alone.p50), "p95": _ms(alone.p95)},
         "silence_ms": {"p50": _ms(silence.p50), "p95": _ms(silence.p95)},
-        "real_time_factor": await _factor(voice),
+        "real_time_factor": factor,
         "rounds": first.count,
     }
 
@@ -134,21 +139,30 @@ def _address(url: str) -> str:
     return f"ws{url.removeprefix('http')}/v1/realtime?duplex=1&autostart=0"
 
 
-async def _factor(voice: VoiceGroup) -> float:
+async def _alone(voice: VoiceGroup, rounds: int) -> tuple[Spread, float]:
+    """What the voice itself takes to begin; and for a second of sound, over a whole answer."""
     speaker = speaker_of(voice, SystemClock())
     assert speaker is not None
 
     async def words(text: str) -> AsyncIterator[str]:
         yield text
 
-    async for _ in speaker.speak(words("Hello."), None, "en"):
-        pass  # a process may have to start
-    began, sound = time.monotonic(), 0
+    async def first(text: str) -> float:
+        began = time.monotonic()
+        async with aclosing(speaker.speak(words(text), None, "en")) as sound:
+            async for chunk in sound:
+                if chunk.pcm:
+                    break
+        return time.monotonic() - began
+
+    await first("Hello.")  # a process may have to start
+    alone = [await first(f"Look {number}: {CLAUSE}") for number in range(rounds)]
+    began, pcm = time.monotonic(), 0
     async for chunk in speaker.speak(words(TEXT), None, "en"):
-        sound += len(chunk.pcm)
+        pcm += len(chunk.pcm)
     took = time.monotonic() - began
     await speaker.aclose()
-    return round(took / (sound / 2 / speaker.rate_hz), 4)
+    return spread(alone), round(took / (pcm / 2 / speaker.rate_hz), 4)
 
 
 async def _send(socket: ClientConnection, type_: str, **fields: Any) -> None:
@@ -166,13 +180,17 @@ async def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"machine": machine(), "per_token_s": PER_TOKEN_S, "goal_silence_ms": GOAL_MS, "voices": results}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--url", help="a speech server to measure too")
     parser.add_argument("--model", default="tts")
     parser.add_argument("--out", type=Path)
-    parsed = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    parsed = options()
     result = asyncio.run(run(parsed))
     text = orjson.dumps(result, option=orjson.OPT_INDENT_2).decode()
     print(text)
