@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bridges.timing import Durations
+
 Samples = npt.NDArray[np.float32]
 RATE_HZ = 16000
 
@@ -87,5 +89,9 @@ class Transcriber(Protocol):
         """
 
     def statistics(self) -> dict[str, int]: ...
+
+    @property
+    def took(self) -> Durations:
+        """The recognition of each, waiting apart."""
 
     async def aclose(self) -> None: ...

@@ -12,6 +12,7 @@ import numpy as np
 
 from bridges.asr import RATE_HZ, AsrError, Samples, Segment, words_of
 from bridges.circuit import Clock, RealClock
+from bridges.timing import Durations
 
 IN_WORK, WAITING = 4, 64
 """Requests at a time, and speech that waits for one of them to end."""
@@ -40,6 +41,7 @@ class HttpTranscriber:
         self._clock = clock or RealClock()
         self._places = asyncio.Semaphore(IN_WORK)
         self._asked = 0
+        self.took = Durations()
         self._counts = {"transcribed": 0, "failed": 0, "refused": 0}
         self._client = httpx.AsyncClient(
             headers={"authorization": f"Bearer {api_key}"} if api_key else {},
@@ -85,12 +87,14 @@ class HttpTranscriber:
         if language:
             fields["language"] = language
         async with self._places:
+            began = self._clock.now()
             try:
                 reply = await self._client.post(
                     self._url, data=fields, files={"file": ("speech.wav", _wav(samples), "audio/wav")}
                 )
             except httpx.HTTPError as lost:
                 raise AsrError("asr_worker_lost", f"the recogniser can't be reached: {lost!r}") from lost
+            self.took.add(self._clock.now() - began)
         if reply.status_code != 200:
             raise AsrError("asr_failed", f"the recogniser answered {reply.status_code}")
         try:

@@ -19,6 +19,7 @@ from typing import Any
 from bridges.asr import AsrError, Samples, Segment, words_of
 from bridges.asr_queue import FairQueue
 from bridges.circuit import Backoff, Clock, RealClock
+from bridges.timing import Durations
 
 WAITING, WAITING_OF_STREAM = 64, 4
 _LINE_BYTES = 4 * 2**20
@@ -55,6 +56,7 @@ class WhisperTranscriber:
         self._process: Process | None = None
         self._runner: asyncio.Task[None] | None = None
         self._closing = False
+        self.took = Durations()
         self._counts = {"transcribed": 0, "failed": 0, "refused": 0, "worker_starts": 0}
         self._in_work = 0
 
@@ -127,11 +129,12 @@ class WhisperTranscriber:
                 await backoff.wait()
                 continue
             backoff = Backoff(self._clock)
-            self._in_work = 1
+            self._in_work, began = 1, self._clock.now()
             try:
                 await self._serve(process, job)
             finally:
                 self._in_work = 0
+            self.took.add(self._clock.now() - began)
 
     async def _serve(self, process: Process, job: _Job) -> None:
         asking = asyncio.create_task(_ask(process, job))

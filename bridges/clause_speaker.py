@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from bridges.clauses import ClauseRules, Clauses, safe_cut
 from bridges.sound import Samples, Sound
 from bridges.speakable import Speakable
 from bridges.speech import SpeechError, SpokenChunk
+from bridges.timing import Durations
 
 RATE_HZ = 24000
 """Of every speaker made here, whatever its synthesiser's own."""
@@ -24,10 +25,11 @@ _CHARS_PER_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class RawSound:
-    """Samples of a synthesiser at its own rate."""
+    """Samples of a synthesiser at its own rate. ``instead``: see ``SpokenChunk``."""
 
     samples: Samples
     rate_hz: int
+    instead: str | None = None
 
 
 class Synthesiser(Protocol):
@@ -38,6 +40,8 @@ class Synthesiser(Protocol):
 
         :raises SpeechError: it can't
         """
+
+    def statistics(self) -> Mapping[str, int]: ...
 
     async def aclose(self) -> None: ...
 
@@ -54,10 +58,12 @@ class ClauseSpeaker:
         self.texts = 0
         self.failed = 0
         self.cut = 0
+        self.first_sound = Durations()
 
-    def statistics(self) -> dict[str, int]:
-        """Texts begun, of them failed and cut off."""
-        return {"texts": self.texts, "failed": self.failed, "cut": self.cut}
+    def statistics(self) -> Mapping[str, int]:
+        """Texts begun, of them failed and cut off; and what the synthesiser tells."""
+        own = {"texts": self.texts, "failed": self.failed, "cut": self.cut}
+        return {**own, **self._synthesiser.statistics()}
 
     async def aclose(self) -> None:
         await self._synthesiser.aclose()
@@ -66,22 +72,26 @@ class ClauseSpeaker:
         self, words: AsyncIterator[str], voice: str | None, language: str | None
     ) -> AsyncGenerator[SpokenChunk, None]:
         self.texts += 1
-        speakable = Speakable()
+        speakable, text = Speakable(), _Text(self._clock, words)
         begin, pace = 0, _CHARS_PER_S
         try:
-            async with aclosing(_pieces(words, Clauses(self._rules), self._clock)) as pieces:
+            async with aclosing(_pieces(text.words(), Clauses(self._rules), self._clock)) as pieces:
                 async for piece in pieces:
                     said, spoken_s = speakable.of(piece), 0.0
                     held: bytes = b""
                     if said:
-                        async with aclosing(self._chunks(said, voice, language)) as chunks:
+                        async with aclosing(self._chunks(said, voice, language, text)) as chunks:
                             async for chunk in chunks:
+                                if text.began_at is not None:
+                                    self.first_sound.add(self._clock.now() - text.began_at)
+                                    text.began_at = None
                                 if held:
-                                    yield SpokenChunk(held, begin + _mark(piece, int(spoken_s * pace)))
+                                    mark = begin + _mark(piece, int(spoken_s * pace))
+                                    yield SpokenChunk(held, mark, text.instead)
                                 held = chunk.astype("<i2").tobytes()
                                 spoken_s += len(chunk) / RATE_HZ
                     begin += len(piece)
-                    yield SpokenChunk(held, begin)
+                    yield SpokenChunk(held, begin, text.instead)
                     if spoken_s:
                         pace = len(piece) / spoken_s
         except SpeechError:
@@ -92,11 +102,12 @@ class ClauseSpeaker:
             raise
 
     async def _chunks(
-        self, said: str, voice: str | None, language: str | None
+        self, said: str, voice: str | None, language: str | None, text: _Text
     ) -> AsyncGenerator[Samples, None]:
         sound: Sound | None = None
         async with aclosing(self._synthesiser.say(said, voice, language)) as raws:
             async for raw in raws:
+                text.instead = text.instead or raw.instead
                 if sound is None:
                     sound = Sound(raw.rate_hz, RATE_HZ)
                 for chunk in sound.push(raw.samples):
@@ -104,6 +115,23 @@ class ClauseSpeaker:
         if sound is not None:
             for chunk in sound.push(raw.samples[:0], last=True):
                 yield chunk
+
+
+class _Text:
+    """One text on its way. ``began_at``: its first words came, and no sound of it left yet."""
+
+    def __init__(self, clock: Clock, words: AsyncIterator[str]) -> None:
+        self._clock = clock
+        self._words = words
+        self.began_at: float | None = None
+        self.instead: str | None = None
+
+    async def words(self) -> AsyncIterator[str]:
+        first = True
+        async for word in self._words:
+            if first:
+                self.began_at, first = self._clock.now(), False
+            yield word
 
 
 def _mark(piece: str, guess: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +65,7 @@ class PiperVoice:
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
-    def statistics(self) -> dict[str, int]:
+    def statistics(self) -> Mapping[str, int]:
         """Starts of the process, and texts that wait for their turn."""
         return {"starts": self.starts, "waiting": self.waiting}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+from bridges.timing import Durations
 
 
 class SpeechError(Exception):
@@ -23,10 +25,12 @@ class SpeechError(Exception):
 class SpokenChunk:
     """:param pcm: PCM16 little-endian mono at the speaker's rate; a whole number of samples
     :param chars: characters of the text, counted from its beginning, that are spoken when this ends
+    :param instead: why another voice than the one that was set up speaks, if one does: an error's code
     """
 
     pcm: bytes
     chars: int
+    instead: str | None = None
 
 
 class Speaker(Protocol):
@@ -45,6 +49,13 @@ class Speaker(Protocol):
 
         :raises SpeechError: it can't go on
         """
+
+    def statistics(self) -> Mapping[str, int]:
+        """Of all sessions: what runs, what waits, what came of it."""
+
+    @property
+    def first_sound(self) -> Durations:
+        """From the first words of a text to its first sound."""
 
     async def aclose(self) -> None:
         """When every session has ended."""

@@ -7,8 +7,8 @@ answer is left alone for a while, so that nobody waits for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ class EndpointOptions:
     format: str = "pcm"
     rate_hz: int = 24000
     connect_s: float = 2.0
-    first_s: float = 10.0
+    first_s: float = 5.0
     gap_s: float = 5.0
     piece_s: float = 60.0
     in_flight: int = 8
@@ -62,13 +62,17 @@ class SpeechEndpoint:
         self._rest_until = float("-inf")
         self.requests = 0
         self.failed = 0
+        self.running = 0
+        self.waiting = 0
 
     @property
     def state(self) -> EngineState:
         return self._circuit.state
 
-    def statistics(self) -> dict[str, int]:
-        return {"requests": self.requests, "failed": self.failed}
+    def statistics(self) -> Mapping[str, int]:
+        """Requests made, of them failed, in work; and texts that wait for a place."""
+        told = {"requests": self.requests, "requests_failed": self.failed}
+        return {**told, "running": self.running, "waiting": self.waiting}
 
     async def aclose(self) -> None:
         if self._http is not None:
@@ -79,7 +83,7 @@ class SpeechEndpoint:
         options = self._options
         if self._clock.now() < self._rest_until:
             raise SpeechError("speech_unavailable", f"the speech endpoint is {self.state}; it is left alone")
-        async with self._places:
+        async with self._place():
             self.requests += 1
             began, heard = self._clock.now(), False
             try:
@@ -106,6 +110,20 @@ class SpeechEndpoint:
                 self._misses(None)
                 told = f"the connection to the speech endpoint broke ({type(error).__name__})"
                 raise SpeechError("speech_unreachable", told) from error
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        self.waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self.waiting -= 1
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self._places.release()
 
     def _misses(self, began: float | None) -> None:
         self.failed += 1

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,7 @@ class SystemVoice:
     def programs(self) -> tuple[str, ...]:
         return tuple(self._programs)
 
-    def statistics(self) -> dict[str, int]:
+    def statistics(self) -> Mapping[str, int]:
         """Processes that run, and pieces that wait for one."""
         return {"running": len(self._running), "waiting": self.waiting}
 

@@ -47,7 +47,7 @@ from orchestrator.settings import Settings
 from orchestrator.source_rules import SourceRules
 from orchestrator.sources import SourceLimits, Sources
 from orchestrator.text_access import ImageAccess
-from orchestrator.track import Built, Track
+from orchestrator.track import Built, Gauges, Track
 from orchestrator.version import vigil_version
 
 _log = logging.getLogger(__name__)
@@ -227,7 +227,7 @@ class Core:
         health = {**parts.built.health(), "lag_s": parts.lag_s}
         return Live(session, parts.built.memory(), parts.tally, health)
 
-    def _gauges(self) -> Mapping[str, float | Mapping[str, float]]:
+    def _gauges(self) -> Gauges:
         registry = self.registry.statistics()
         sessions = [session.statistics() for session in self.registry.sessions()]
         readers: list[Any] = [reader for statistics in sessions for reader in statistics["subscriptions"]]  # type: ignore[attr-defined]
@@ -346,6 +346,7 @@ def _context(core: Core, fetcher: ImageFetcher | None) -> ApiContext:
         personas=offer.personas,
         languages=offer.languages,
         over_http=offer.over_http,
+        voice=offer.voice,
         limits=ApiLimits(
             body_bytes=limits.body_bytes,
             frame_bytes=limits.frame_bytes,

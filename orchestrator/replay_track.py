@@ -45,7 +45,7 @@ from orchestrator.summarizer_setup import summarizer_of
 from orchestrator.text_access import TextAccess
 from orchestrator.tokenizer import learned_scale
 from orchestrator.track import Built, Gauges, Offer
-from orchestrator.voice_setup import speaker_of, spoken_options
+from orchestrator.voice_setup import default_modalities, speaker_of, spoken_options, told_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ class ReplayTrack:
     :param text_scale: of new sessions' estimates, see ``orchestrator.tokenizer``
     :param speaker: gives sessions a voice; ``ears``: what they hear with
     :param through: stands between each session and those whom it asks
+    :param modalities: of sessions that ask for none
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class ReplayTrack:
         *,
         text_scale: float = 1.0,
         speaker: Speaker | None = None,
+        modalities: tuple[str, ...] = ("text", "audio"),
         ears: Ears | None = None,
         through: Through | None = None,
     ) -> None:
@@ -89,7 +91,7 @@ class ReplayTrack:
         self.permits = Permits(LIVE_TICKS, BACKGROUND)
         self.runtime = RuntimeLimits()
         self.lasting = PackLasting(engine.pack)
-        self.offer = _offer(settings, engine, speaker, ears)
+        self.offer = _offer(settings, engine, speaker, modalities, ears)
         self._settings = settings
         self._clock = clock
         self._ids = ids
@@ -152,17 +154,19 @@ class ReplayTrack:
             packs=kept.packs,
             suspect_lane=self._suspect_lane,
         )
-        spoken: SessionBackend = backend
+        whole: SessionBackend = backend
+        told: dict[str, Callable[[], Mapping[str, int]]] = {}
         if self._speaker is not None:
-            spoken = SpokenBackend(backend, self._speaker, self._clock, spoken_options(settings.voice))
-        if self._ears is None:
-            return Built(spoken, lambda: backend.memory, lambda: backend.health, backend.statistics)
-        hearing = HearingBackend(spoken, self._ears, self._clock, kept.session_id)
+            spoken = SpokenBackend(whole, self._speaker, self._clock, spoken_options(settings.voice))
+            whole, told["voice"] = spoken, spoken.statistics
+        if self._ears is not None:
+            hearing = HearingBackend(whole, self._ears, self._clock, kept.session_id)
+            whole, told["ears"] = hearing, hearing.statistics
         return Built(
-            hearing,
+            whole,
             lambda: backend.memory,
             lambda: backend.health,
-            lambda: {**backend.statistics(), "ears": hearing.statistics()},
+            lambda: {**backend.statistics(), **{part: ask() for part, ask in told.items()}},
         )
 
     async def watch(self) -> None:
@@ -186,6 +190,7 @@ class ReplayTrack:
             "permits_waiting": {kind: float(n) for kind, n in permits["waiting"].items()},
             "permits_running": {kind: float(n) for kind, n in permits["running"].items()},
             **(self._hearing(sizes) if self._ears else {}),
+            **(self._speaking(sizes) if self._speaker else {}),
             **({"summarizer": self._summarizer.statistics()} if self._summarizer else {}),
             "engine_ready": float(engine.ready),
             "engine_state": {state: float(state == engine.state) for state in ENGINE_STATES},
@@ -193,10 +198,21 @@ class ReplayTrack:
 
     def _hearing(self, sizes: Sequence[Mapping[str, Mapping[str, int]]]) -> Gauges:
         assert self._ears is not None
-        ears = [each["ears"] for each in sizes]
+        tally, transcriber = self._ears.tally, self._ears.transcriber
         return {
-            "transcriber": self._ears.transcriber.statistics(),
-            "utterances": {key: float(sum(each[key] for each in ears)) for key in (ears[0] if ears else ())},
+            "transcriber": transcriber.statistics(),
+            "transcriber_seconds": transcriber.took,
+            "utterances": {**tally.counts, "waiting": sum(each["ears"]["waiting"] for each in sizes)},
+            "utterance_words_seconds": tally.words,
+            "detector_seconds": tally.detecting,
+        }
+
+    def _speaking(self, sizes: Sequence[Mapping[str, Mapping[str, int]]]) -> Gauges:
+        assert self._speaker is not None
+        return {
+            "voice": self._speaker.statistics(),
+            "voice_first_sound_seconds": self._speaker.first_sound,
+            "answers": {of: sum(each["voice"][of] for each in sizes) for of in ("speaking", "waiting")},
         }
 
     async def aclose(self) -> None:
@@ -233,9 +249,20 @@ async def replay_track(
     scale = await asyncio.to_thread(
         learned_scale, settings.tokenizer, engine.facts, engine.pack, settings.persona, settings.language
     )
-    speaker = speaker or speaker_of(settings.voice, clock)
+    modalities: tuple[str, ...] = ("text", "audio")
+    if speaker is None:
+        speaker, modalities = speaker_of(settings.voice, clock), default_modalities(settings.voice)
     return ReplayTrack(
-        settings, engine, clock, ids, salt_of, text_scale=scale, speaker=speaker, ears=ears, through=through
+        settings,
+        engine,
+        clock,
+        ids,
+        salt_of,
+        text_scale=scale,
+        speaker=speaker,
+        modalities=modalities,
+        ears=ears,
+        through=through,
     )
 
 
@@ -277,7 +304,13 @@ def check_settings(settings: Settings, engine: Engine) -> None:
             raise SetupError(f"decision.threshold: {refused}", "threshold_refused", Exit.USAGE) from refused
 
 
-def _offer(settings: Settings, engine: Engine, speaker: Speaker | None, ears: Ears | None) -> Offer:
+def _offer(
+    settings: Settings,
+    engine: Engine,
+    speaker: Speaker | None,
+    modalities: tuple[str, ...],
+    ears: Ears | None,
+) -> Offer:
     pack, facts = engine.pack, engine.facts
     capabilities = replay_capabilities(pack, settings.limits.sessions)
     if speaker is not None:
@@ -294,9 +327,11 @@ def _offer(settings: Settings, engine: Engine, speaker: Speaker | None, ears: Ea
             persona=settings.persona,
             language=settings.language,
             seed=settings.decision.seed,
+            modalities=modalities,
         ),
         personas=frozenset(pack.personas),
         languages=frozenset(pack.languages),
         frames=frame_bounds(pack, settings.limits.frame_bytes),
         over_http=True,
+        voice=told_of(settings.voice) if speaker is not None else "",
     )

@@ -105,6 +105,9 @@ async def _run(settings: Settings, engine: Engine | NativeEngines, listener: soc
     # Said when it is so: whoever reads the line may connect.
     offer = core.track.offer
     said = f"serving {offer.model} ({offer.family}) on http://{shown}:{port}"
+    if offer.voice:
+        asked = "" if "audio" in offer.defaults.modalities else " to sessions that ask for audio"
+        _tell(f"answers are spoken{asked}: {offer.voice}")
     server = _Server(config, core.drain, lambda: _tell(said), core.records.stop_readers)
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()

@@ -195,10 +195,11 @@ class Delegation(Group):
 class VoiceGroup(Group):
     """Who speaks the answers of a model that only writes."""
 
-    bridge: Literal["none", "system", "openai", "piper"] = Field(
-        "none",
+    bridge: Literal["auto", "none", "system", "openai", "piper"] = Field(
+        "auto",
         description="system: flite or espeak-ng, as installed; openai: a server with /v1/audio/speech;"
-        " piper: Piper in an environment of its own; none: answers are text",
+        " piper: Piper in an environment of its own; none: answers are text; auto: as system where one is"
+        " installed, for sessions that ask for audio",
     )
     policy: Literal["queue", "interrupt", "latest"] = Field(
         "queue",

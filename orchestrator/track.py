@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bridges.frames import FrameBounds
+from bridges.timing import Durations
 from memory.fold import Memory
 from memory.spoken import SpokenMemory
 from orchestrator.api.context import EngineState, TextEngine
@@ -18,7 +19,7 @@ from orchestrator.runtime.actor import RuntimeLimits
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Capabilities, SessionBackend, SessionConfig
 
-Gauges = Mapping[str, float | Mapping[str, float]]
+Gauges = Mapping[str, float | Mapping[str, float] | Durations]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Offer:
     :param personas: known persona names; ``languages``: known languages
     :param frames: bounds of a picture that a model is shown
     :param over_http: sessions can be driven by single HTTP requests
+    :param voice: who speaks the answers of a model that only writes, for people; empty: nobody
     """
 
     model: str
@@ -42,6 +44,7 @@ class Offer:
     languages: frozenset[str]
     frames: FrameBounds
     over_http: bool
+    voice: str = ""
 
     @property
     def period_ms(self) -> int:

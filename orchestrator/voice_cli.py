@@ -49,7 +49,7 @@ def check(
     try:
         settings = load_settings({"voice": {"bridge": bridge}} if bridge else {}, config)
         named = settings.voice
-        if named.bridge == "none":
+        if named.bridge in ("none", "auto"):
             named = named.model_copy(update={"bridge": "system"})
         said = asyncio.run(_say(_speaker(named), text, named.name, language))
     except SettingsError as error:

@@ -13,7 +13,7 @@ from orchestrator.cli import app
 from orchestrator.exits import SetupError
 from orchestrator.setting_groups import VoiceGroup
 from orchestrator.settings import SettingsError, load_settings
-from orchestrator.voice_setup import speaker_of, spoken_options
+from orchestrator.voice_setup import default_modalities, speaker_of, spoken_options, told_of
 
 
 def test_a_voice_that_works_says_how_quickly(tmp_path: Path) -> None:
@@ -34,7 +34,8 @@ def test_a_voice_that_cannot_says_what_to_change(tmp_path: Path, monkeypatch: py
 
 
 def test_settings_name_the_voice() -> None:
-    assert load_settings().voice.bridge == "none" and speaker_of(VoiceGroup(), RealClock()) is None
+    assert load_settings().voice.bridge == "auto" and speaker_of(VoiceGroup(), RealClock()) is not None
+    assert speaker_of(VoiceGroup(bridge="none"), RealClock()) is None
     voice = load_settings({"voice": {"bridge": "openai", "url": "http://v", "model": "m"}}).voice
     assert speaker_of(voice, RealClock()) is not None
     assert spoken_options(VoiceGroup(policy="latest", lead_s=1.0)).policy == "latest"
@@ -42,3 +43,18 @@ def test_settings_name_the_voice() -> None:
         load_settings({"voice": {"bridge": "piper"}})
     with pytest.raises(SetupError, match="there is no"):
         speaker_of(VoiceGroup(bridge="piper", piper_python="/no", piper_model="/no"), RealClock())
+
+
+def test_a_voice_that_nobody_set_up_is_for_who_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one on the machine there is none, and nothing is wrong."""
+    assert default_modalities(VoiceGroup()) == ("text",) and "flite" in told_of(VoiceGroup())
+    named = VoiceGroup(bridge="system")
+    assert default_modalities(named) == ("text", "audio") and "espeak-ng" in told_of(named)
+    server = VoiceGroup(bridge="openai", url="http://v", model="m")
+    assert told_of(server) == "openai, with flite and espeak-ng to stand in"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert speaker_of(VoiceGroup(), RealClock()) is None and told_of(VoiceGroup()) == ""
+    assert told_of(server) == "openai" and speaker_of(server, RealClock()) is not None
+    assert told_of(VoiceGroup(bridge="none")) == ""

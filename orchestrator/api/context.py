@@ -153,6 +153,7 @@ class ApiContext:
     :param defaults: configuration of a session that asks for nothing else
     :param capabilities: what sessions offer
     :param over_http: sessions can be driven by single requests; otherwise over sockets alone
+    :param voice: who speaks for a model that only writes, for people; empty: nobody
     :param personas: known persona names; ``languages``: known languages
     :param access: who is let in
     :param memory_of: the memory of a session by its id
@@ -169,6 +170,7 @@ class ApiContext:
     personas: frozenset[str]
     languages: frozenset[str]
     over_http: bool
+    voice: str
     limits: ApiLimits
     realtime: RealtimeLimits
     registry: Registry

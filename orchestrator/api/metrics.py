@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from math import isinf
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from orchestrator.runtime.vocabulary import BackendOutput, Delegation, Notice, TickDone
+from orchestrator.runtime.vocabulary import BackendOutput, Delegation, Failed, Notice, TickDone
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -25,8 +26,19 @@ _TEXTS = {
     "rollup_failed": ("long_term_block", "failed"),
 }
 
-Gauges = Callable[[], Mapping[str, float | Mapping[str, float]]]
-"""Gauges by name without prefix; a mapping value has one entry per value of the label ``of``."""
+
+class Durations(Protocol):
+    """How long something took: upper ends of buckets with how many took no longer, and their sum."""
+
+    @property
+    def total_s(self) -> float: ...
+
+    def buckets(self) -> list[tuple[float, int]]: ...
+
+
+Gauges = Callable[[], Mapping[str, float | Mapping[str, float] | Durations]]
+"""Gauges by name without prefix; a mapping value has one entry per value of the label ``of``. Durations are
+histograms."""
 
 
 class Metrics:
@@ -76,6 +88,7 @@ class Metrics:
         )
         self._gaps = counter("units_in_doubt", "units that may not have reached the model", ("reason",))
         self._notices = counter("notices", "notices to clients", ("code",))
+        self._faults = counter("failures", "what a session could not do for its client", ("code",))
         self.requests = counter("http_requests", "requests answered", ("route", "status"))
 
     def observe(self, output: BackendOutput) -> None:
@@ -87,6 +100,8 @@ class Metrics:
                 self._delegations.labels(status).inc()
             case Notice(code=code):
                 self._notices.labels(code).inc()
+            case Failed(code=code):
+                self._faults.labels(code).inc()
 
     def fact(self, kind: str, data: Mapping[str, Any]) -> None:
         """Count one fact of a session's log."""
@@ -155,13 +170,17 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterable[Metric]:
         for name, value in self._gauges().items():
+            full, text = f"vigil_{name}", name.replace("_", " ")
             if isinstance(value, Mapping):
-                family = GaugeMetricFamily(f"vigil_{name}", name.replace("_", " "), labels=("of",))
+                family = GaugeMetricFamily(full, text, labels=("of",))
                 for of, number in value.items():
                     family.add_metric((of,), number)
+                yield family
+            elif isinstance(value, int | float):
+                yield GaugeMetricFamily(full, text, value=value)
             else:
-                family = GaugeMetricFamily(f"vigil_{name}", name.replace("_", " "), value=value)
-            yield family
+                buckets = [("+Inf" if isinf(end) else str(end), count) for end, count in value.buckets()]
+                yield HistogramMetricFamily(full, text, buckets=buckets, sum_value=value.total_s)
 
 
 def _number(record: Mapping[str, Any], column: str) -> float | None:

@@ -19,7 +19,7 @@ router = APIRouter()
 
 @router.get("/health")
 async def health(request: Request) -> dict[str, Any]:
-    """This process runs. Says nothing about the engine: see `/ready`."""
+    """This process runs; who speaks and hears for its model. Says nothing about the engine: see `/ready`."""
     context = context_of(request)
     sessions = context.registry.statistics()["open"]
     return {
@@ -28,6 +28,8 @@ async def health(request: Request) -> dict[str, Any]:
         "version": context.version,
         "model": context.model,
         "sessions": sessions,
+        "voice": context.voice or None,
+        "ears": context.capabilities.transcribes,
     }
 
 
@@ -64,6 +66,7 @@ async def models(request: Request) -> dict[str, Any]:
         "personas": sorted(context.personas),
         "languages": sorted(context.languages),
         "audio_input": _audio_input(context.capabilities),
+        "audio_output": _audio_output(context.capabilities, context.defaults.modalities),
     }
     return {"object": "list", "data": [entry]}
 
@@ -78,6 +81,13 @@ def _audio_input(capabilities: Capabilities) -> dict[str, Any] | None:
         "rate_hz": capabilities.input_rate_hz,
         "exact": exact is not None,
     }
+
+
+def _audio_output(capabilities: Capabilities, modalities: tuple[str, ...]) -> dict[str, Any] | None:
+    """Whether sessions can speak; `default`: those do that say nothing of `modalities`."""
+    if "audio" not in capabilities.output_modalities:
+        return None
+    return {"default": "audio" in modalities}
 
 
 Tenant = Annotated[str, Depends(tenant_of)]

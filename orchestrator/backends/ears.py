@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 from bridges.asr import Transcriber
+from bridges.timing import Durations
 from bridges.vad import DetectorFactory
 from orchestrator.session.backend import Capabilities
 
@@ -28,6 +30,22 @@ class EarsOptions:
     verdict_s: float = 2.0
 
 
+COUNTED = ("utterances", "empty", "failed", "lost", "held", "resumed", "detectors_broken")
+"""Utterances, of them without words, without a transcript, too many; answers held, of them for nothing."""
+
+
+class EarsTally:
+    """What the ears of all sessions have done so far.
+
+    ``words``: from an utterance's end to its words; ``detecting``: the detector's work for a piece of sound.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
+        self.words = Durations()
+        self.detecting = Durations((0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5))
+
+
 @dataclass(frozen=True, slots=True)
 class Ears:
     """What all sessions hear with."""
@@ -35,6 +53,7 @@ class Ears:
     detector: DetectorFactory
     transcriber: Transcriber
     options: EarsOptions = EarsOptions()
+    tally: EarsTally = field(default_factory=EarsTally)
 
 
 def hearing_capabilities(capabilities: Capabilities) -> Capabilities:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,11 +25,11 @@ import numpy as np
 from bridges.asr import AsrError
 from bridges.vad import VadError
 from bridges.vad_endpoint import Began, EndpointRules
-from orchestrator.backends.ears import Ears, hearing_capabilities
+from orchestrator.backends.ears import COUNTED, Ears, hearing_capabilities
 from orchestrator.backends.holding import Holding
 from orchestrator.backends.listening import Listener, Utterance
 from orchestrator.backends.partials import StableWords
-from orchestrator.backends.stream import OutputStream
+from orchestrator.backends.stream import OutputStream, pumped
 from orchestrator.session.backend import (
     PLAYBACK,
     TRANSCRIPT_SO_FAR,
@@ -76,6 +76,7 @@ class _Waiting:
     """An utterance that waits for its words. ``doubted``: nobody was told of it, since it may be a cough."""
 
     utterance: Utterance
+    ended_at: float
     doubted: bool = False
     guess: asyncio.Task[str] | None = None
     dropped: bool = False
@@ -96,7 +97,6 @@ class HearingBackend:
         self._config = SessionConfig(model="")
         self._fence = Fence()
         self._stream = OutputStream(OUTPUTS)
-        self._fault: Exception | None = None
         self._deaf = False
         self._heard: Utterance | None = None  # of a turn that the client commits itself
         self._waiting: deque[_Waiting] = deque()
@@ -115,8 +115,8 @@ class HearingBackend:
         self._watch: asyncio.Task[None] | None = None
         self._reported = False  # of the utterance that is going on, or went on last
         self._suspected = False  # what holds the answer is not known to be speech
-        self._holding = Holding(clock, ears.options.verdict_s, self._held)
-        self._counts = {"utterances": 0, "empty": 0, "failed": 0, "lost": 0}
+        self._holding = Holding(clock, ears.options.verdict_s, self._held, self._count)
+        self._counts = Counter(dict.fromkeys(COUNTED, 0))
 
     def capabilities(self) -> Capabilities:
         return hearing_capabilities(self._backend.capabilities())
@@ -135,6 +135,7 @@ class HearingBackend:
                 await self._hear(unit)
             except VadError as broken:
                 self._deaf = True
+                self._count("detectors_broken")
                 await self._break_off()
                 _log.warning("a session's speech detector broke: %s", broken)
                 await self._stream.put(Failed(self._fence, "server_vad_unavailable", str(broken)))
@@ -155,10 +156,10 @@ class HearingBackend:
             heard, self._heard = self._heard, None
             if heard is not None and create_response:
                 self._owed = fence
-                await self._enqueue(_Waiting(heard))
+                await self._enqueue(_Waiting(heard, self._clock.now()))
                 return
             if heard is not None:
-                await self._enqueue(_Waiting(heard))
+                await self._enqueue(_Waiting(heard, self._clock.now()))
         await self._backend.commit(fence, create_response)
 
     async def update(self, config: SessionConfig) -> int | None:
@@ -193,21 +194,15 @@ class HearingBackend:
         await self._stop()
         await self._backend.close(reason)
 
-    async def outputs(self) -> AsyncIterator[BackendOutput]:
-        pump = asyncio.create_task(self._pump(), name="hearing outputs")
-        try:
-            async for output in self._stream.read():
-                if isinstance(output, Closed) and self._fault is not None:
-                    raise self._fault
-                yield output
-        finally:
-            pump.cancel()
-            await asyncio.gather(pump, return_exceptions=True)
-            await self._stop()
+    def outputs(self) -> AsyncIterator[BackendOutput]:
+        return pumped(self._stream, self._pump(), "hearing outputs", self._stop)
 
     def statistics(self) -> dict[str, int]:
-        held, resumed = self._holding.held, self._holding.resumed
-        return {"waiting": len(self._waiting), "held": held, "resumed": resumed, **self._counts}
+        return {"waiting": len(self._waiting), **self._counts}
+
+    def _count(self, what: str) -> None:
+        self._counts[what] += 1
+        self._ears.tally.counts[what] += 1
 
     # --- sound --------------------------------------------------------------------------------------------
 
@@ -241,7 +236,10 @@ class HearingBackend:
         samples = np.frombuffer(unit.pcm or b"", np.float32)
         start_ms = unit.start_ms
         for at in range(0, samples.size, _SLICE):
-            for found in self._listener.hear(samples[at : at + _SLICE], start_ms):
+            began = self._clock.now()
+            heard = tuple(self._listener.hear(samples[at : at + _SLICE], start_ms))
+            self._ears.tally.detecting.add(self._clock.now() - began)
+            for found in heard:
                 if isinstance(found, Began):
                     await self._began(found)
                 else:
@@ -321,7 +319,7 @@ class HearingBackend:
         if guess is None:
             self._drop_guess()
         self._guess, self._guessed_ms = None, 0.0
-        await self._enqueue(_Waiting(utterance, doubted, guess))
+        await self._enqueue(_Waiting(utterance, self._clock.now(), doubted, guess))
 
     def _gather(self, utterance: Utterance | None) -> None:
         if utterance is not None:
@@ -330,9 +328,9 @@ class HearingBackend:
     # --- words --------------------------------------------------------------------------------------------
 
     async def _enqueue(self, waiting: _Waiting) -> None:
-        self._counts["utterances"] += 1
+        self._count("utterances")
         if len(self._waiting) >= UTTERANCES:
-            self._counts["lost"] += 1
+            self._count("lost")
             await self._unknown(waiting, "asr_overloaded", "too much speech waits for its words")
             return
         self._waiting.append(waiting)
@@ -355,15 +353,16 @@ class HearingBackend:
             try:
                 words = await self._words_of(waiting)
             except AsrError as error:
-                self._counts["failed"] += 1
+                self._count("failed")
                 await self._unknown(waiting, error.code, error.message)
                 continue
+            self._ears.tally.words.add(self._clock.now() - waiting.ended_at)
             if waiting.dropped:
                 await self._nothing(waiting)
             elif words:
                 await self._said(waiting, words)
             else:
-                self._counts["empty"] += 1
+                self._count("empty")
                 await self._nothing(waiting)
 
     async def _said(self, waiting: _Waiting, words: str) -> None:
@@ -427,6 +426,7 @@ class HearingBackend:
 
     async def _pump(self) -> None:
         closed = Closed("internal_error")
+        fault: Exception | None = None
         try:
             async for output in self._backend.outputs():
                 if isinstance(output, Closed):
@@ -434,11 +434,11 @@ class HearingBackend:
                     return
                 await self._holding.passes(output)
                 await self._stream.put(output)
-            self._fault = ServerFault("the backend's outputs ended while the session was open")
-        except Exception as fault:
-            self._fault = fault
+            fault = ServerFault("the backend's outputs ended while the session was open")
+        except Exception as raised:
+            fault = raised
         finally:
-            await self._stream.end(closed)
+            await self._stream.end(closed, fault=fault)
 
     # --- settings and ends ---------------------------------------------------------------------------------
 

@@ -19,13 +19,16 @@ from orchestrator.session.backend import (
 class Holding:
     """
     :param longest_s: an answer is held for that long at most
-    :param told: of each beginning and end
+    :param told: of each beginning and end; ``count``: ``held``, and ``resumed`` where it was for nothing
     """
 
-    def __init__(self, clock: Clock, longest_s: float, told: Callable[[bool], None]) -> None:
+    def __init__(
+        self, clock: Clock, longest_s: float, told: Callable[[bool], None], count: Callable[[str], None]
+    ) -> None:
         self._clock = clock
         self._longest_s = longest_s
         self._told = told
+        self._count = count
         self.pauses = False
         """While it is held nothing of it is played either."""
         self._since = 0.0
@@ -35,7 +38,6 @@ class Holding:
         self._open = False
         self._plays_until = float("-inf")
         self._epoch = 0
-        self.held = self.resumed = 0
 
     @property
     def holds(self) -> bool:
@@ -65,7 +67,7 @@ class Holding:
     def hold(self) -> None:
         if self.holds:
             return
-        self.held += 1
+        self._count("held")
         self._since = self._clock.now()
         self._flowing.clear()
         self._late = asyncio.create_task(self._too_late(), name="hearing verdict")
@@ -73,7 +75,8 @@ class Holding:
 
     def resume(self) -> None:
         """It was held for nothing."""
-        self.resumed += self.holds
+        if self.holds:
+            self._count("resumed")
         self.let_go()
 
     def let_go(self) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from bridges.speech import Speaker
 from orchestrator.backends.speech_turns import SpeechTurns
-from orchestrator.backends.stream import OutputStream
+from orchestrator.backends.stream import OutputStream, pumped
 from orchestrator.backends.voice import Voice, VoiceTools
 from orchestrator.session.backend import (
     Action,
@@ -77,6 +78,7 @@ class SpokenBackend:
         self._voice: Voice | None = None
         self._epoch = 0
         self._turns = SpeechTurns()
+        self._as_text = 0  # the newest answer that is not spoken: it stays so to its end
         self._line: asyncio.Queue[tuple[int, BackendOutput] | None] = asyncio.Queue(OUTPUTS)
         self._closing = False
         self._stream = OutputStream(OUTPUTS)
@@ -127,33 +129,44 @@ class SpokenBackend:
         await self._backend.close(reason)
 
     async def outputs(self) -> AsyncIterator[BackendOutput]:
-        pump = asyncio.create_task(self._pump(), name="spoken outputs")
-        try:
-            async for output in self._stream.read():
-                if isinstance(output, Closed) and self._fault is not None:
-                    raise self._fault
-                yield output
-        finally:
-            pump.cancel()
-            await asyncio.gather(pump, return_exceptions=True)
-            await self._hush()
+        """As they come, until somebody wants to hear one: a session that only reads pays nothing."""
+        source = self._backend.outputs()
+        async for output in source:
+            if self._wanted:
+                pump = self._pump(output, source)
+                async with aclosing(pumped(self._stream, pump, "spoken outputs", self._hush)) as spoken:
+                    async for each in spoken:
+                        yield each
+                return
+            self._turns.came(output, self._policy)
+            if isinstance(output, TextDelta):
+                self._as_text = self._turns.newest
+            yield output
+
+    def statistics(self) -> dict[str, int]:
+        """What is spoken now, and outputs that wait for it."""
+        return {"speaking": int(self._voice is not None), "waiting": self._line.qsize()}
 
     # --- between the two ------------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
+    async def _read(self, first: BackendOutput, source: AsyncIterator[BackendOutput]) -> None:
         """Read ahead of what is being spoken, so that the next answer is known when it begins."""
         try:
-            async for output in self._backend.outputs():
-                stale = isinstance(output, TextDelta | TurnEnd) and output.fence.epoch < self._epoch
-                if not stale and self._turns.came(output, self._policy) and self._voice is not None:
-                    self._began(self._voice)
-                await self._line.put((self._turns.newest, output))
+            await self._came(first)
+            async for output in source:
+                await self._came(output)
                 if isinstance(output, Closed):
                     return
             self._fault = ServerFault("the backend's outputs ended while the session was open")
         except Exception as fault:
             self._fault = fault
         await self._line.put(None)
+
+    async def _came(self, output: BackendOutput) -> None:
+        stale = isinstance(output, TextDelta | TurnEnd) and output.fence.epoch < self._epoch
+        if not stale and self._turns.came(output, self._policy) and self._voice is not None:
+            self._began(self._voice)
+        await self._line.put((self._turns.newest, output))
 
     def _began(self, voice: Voice) -> None:
         """An answer begins while another one is being spoken."""
@@ -164,9 +177,14 @@ class SpokenBackend:
     def _policy(self) -> SpeechPolicy:
         return self._config.speech_policy or self._options.policy
 
-    async def _pump(self) -> None:
+    @property
+    def _wanted(self) -> bool:
+        asked = self._asked is not None and "audio" in self._asked[1]
+        return asked or "audio" in self._config.modalities
+
+    async def _pump(self, first: BackendOutput, source: AsyncIterator[BackendOutput]) -> None:
         closed = Closed("internal_error")
-        reading = asyncio.create_task(self._read(), name="spoken line")
+        reading = asyncio.create_task(self._read(first, source), name="spoken line")
         try:
             while (entry := await self._line.get()) is not None:
                 number, output = entry
@@ -180,7 +198,7 @@ class SpokenBackend:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
             await self._hush()
-            await self._stream.end(closed)
+            await self._stream.end(closed, fault=self._fault)
 
     async def _take(self, output: BackendOutput, number: int) -> None:
         voice = self._voice
@@ -191,9 +209,11 @@ class SpokenBackend:
                 await voice.over.wait()
             case TextDelta(fence=fence) if fence.epoch < self._epoch:
                 return
-            case TextDelta(fence=fence, text=text) if voice is not None or self._is_spoken(fence):
+            case TextDelta(fence=fence, text=text) if voice is not None or self._is_spoken(fence, number):
                 await self._say(fence, text, number)
                 return
+            case TextDelta():
+                self._as_text = number
             case TurnEnd() if voice is not None and voice.fence == output.fence:
                 voice.end(output)
                 return
@@ -217,7 +237,9 @@ class SpokenBackend:
             tools = replace(tools, lead_s=min(options.lead_s, options.interrupt_lead_s))
         return Voice(fence, self._config, tools, self._stream.put, self._finished)
 
-    def _is_spoken(self, fence: Fence) -> bool:
+    def _is_spoken(self, fence: Fence, number: int) -> bool:
+        if number == self._as_text:
+            return False
         asked, modalities = self._asked, self._config.modalities
         if asked is not None and asked[0] == fence:
             modalities = asked[1]

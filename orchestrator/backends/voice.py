@@ -64,6 +64,7 @@ class Voice:
         self._changed = asyncio.Event()
         self._end: TurnEnd | None = None
         self._mute = False
+        self._stood_in = False
         self._samples = 0
         self._first_at: float | None = None
         self._began_at = 0.0  # when its playing began, as far as is known
@@ -153,6 +154,10 @@ class Voice:
         self._changed.set()
 
     async def _out(self, chunk: SpokenChunk) -> None:
+        if chunk.instead is not None and not self._stood_in:
+            self._stood_in = True
+            told = f"the voice that was set up does not speak ({chunk.instead}); another one does"
+            await self._put(Notice("quality_reduced", told))
         await self._tell(min(chunk.chars, len(self._text)))
         if not chunk.pcm:
             return

@@ -197,6 +197,7 @@ class Server:
             personas=frozenset({"default", "silent"}),
             languages=frozenset({"en", "zh"}),
             over_http=True,
+            voice="",
             limits=limits,
             realtime=RealtimeLimits(),
             registry=self.registry,

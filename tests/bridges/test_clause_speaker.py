@@ -43,6 +43,9 @@ class Toner:
         for at in range(0, count, 3001):
             yield RawSound(tone[at : at + 3001], 16000)
 
+    def statistics(self) -> dict[str, int]:
+        return {"said": len(self.texts)}
+
     async def aclose(self) -> None: ...
 
 

@@ -74,7 +74,7 @@ async def test_faults_are_told_by_code(fault: dict[str, Any], code: str) -> None
         async with endpoint(server, first_s=0.3, gap_s=0.3) as (speaker, bridge, _):
             with pytest.raises(SpeechError) as told:
                 await said(speaker)
-            assert told.value.code == code and bridge.statistics()["failed"] == 1
+            assert told.value.code == code and bridge.statistics()["requests_failed"] == 1
             assert speaker.statistics()["failed"] == 1
 
 

@@ -8,6 +8,7 @@ from collections import deque
 import numpy as np
 
 from bridges.asr import AsrError
+from bridges.timing import Durations
 from bridges.vad import Samples, VadError
 from orchestrator.backends.ears import Ears, EarsOptions
 
@@ -44,6 +45,7 @@ class ScriptedTranscriber:
         self.asked: list[tuple[float, bool, str | None]] = []
         """Seconds of sound, final, language."""
         self.closed = False
+        self.took = Durations()
         self._free = asyncio.Event()
         self._free.set()
 

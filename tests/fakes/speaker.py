@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import numpy as np
 
 from bridges.speech import SpeechError, SpokenChunk
+from bridges.timing import Durations
 
 RATE = 24000
 CHAR_MS = 50
@@ -27,6 +28,7 @@ class ScriptedSpeaker:
         self.voices: list[tuple[str | None, str | None]] = []
         self.cut = 0
         """Texts that it was not let finish."""
+        self.first_sound = Durations()
         self._fail_after = fail_after
         self._free = asyncio.Event()
         self._free.set()
@@ -36,6 +38,9 @@ class ScriptedSpeaker:
 
     def free(self) -> None:
         self._free.set()
+
+    def statistics(self) -> dict[str, int]:
+        return {"texts": len(self.texts), "cut": self.cut}
 
     async def aclose(self) -> None:
         """It holds nothing."""

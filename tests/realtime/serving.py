@@ -83,6 +83,7 @@ class Scripted:
             personas=frozenset({"default"}),
             languages=frozenset({"en"}),
             over_http=True,
+            voice="",
             limits=LIMITS,
             realtime=realtime or RealtimeLimits(),
             registry=self.registry,

@@ -124,6 +124,7 @@ async function configuration() {
     include: ["vigil.tick", "vigil.playback", "conversation.item.input_audio_transcription.delta"],
     extra_body: { auto_response: true },
     ...(heard ? { input_audio_format: exact ? heard.format : "pcm16", sample_rate_hz: exact ? heard.rate_hz : 16000 } : {}),
+    ...(model.audio_output?.default === false ? { modalities: ["text", "audio"] } : {}),
     ...($("persona").value ? { persona: $("persona").value } : {}),
     ...(instructions ? { instructions } : {}),
     ...(sample ? { ref_audio: await dataUrl(sample) } : {}),
