@@ -311,6 +311,16 @@ class FramesShown(Fact):
     media_time_ms: int
 
 
+class FramesDescribed(Fact):
+    """What was to be seen in ``count`` pictures, shown from ``start_ms`` to ``end_ms``."""
+
+    kind: Literal["frames_described"] = "frames_described"
+    text: str
+    count: int
+    start_ms: int
+    end_ms: int
+
+
 class EngineSessionOpened(Fact):
     """The session goes on with this engine session. ``generation``: 0 for the first one.
 
@@ -357,6 +367,7 @@ AnyFact = Annotated[
     | SpokenOpened
     | UserSaid
     | FramesShown
+    | FramesDescribed
     | EngineSessionOpened,
     PydanticField(discriminator="kind"),
 ]

@@ -41,8 +41,8 @@ class _Frame:
         tell = spoken.telling
         self._tell = tell
         recent = memory.recent
-        said = [index for index, line in enumerate(recent) if line.text]
-        self._last = said[-1] if said else 0
+        said = [index for index, line in enumerate(recent) if line.text and line.who != "frames"]
+        self._last = said[-1] if said else len(recent) - 1
         self._talk = [spoken.line(line) for line in recent]
         self._notes = [
             spoken.passage(p.start_ms, p.end_ms, p.text) for p in (*history.blocks, *history.summaries)
@@ -70,18 +70,18 @@ class _Frame:
     @property
     def least(self) -> int:
         """Tokens of a record that holds what was said last, and no more."""
-        newest = self._talk[self._last :] or self._notes[-1:]
+        newest = self._talk[self._last : self._last + 1] or self._notes[-1:]
         return self.tokens + sum(estimate(entry + "\n") for entry in newest)
 
     def fill(self, room: int) -> str:
         """The record in at most ``room`` tokens; empty where not even its frame fits."""
         left = room - self.tokens
-        talk, left = _fitting(self._talk, left)
+        talk, left = self._fitting_talk(left)
         notes: list[str] = []
         if len(talk) == len(self._talk):
             notes, left = _fitting(self._notes, left - estimate(self._tell.line("earlier") + "\n"))
         if not talk and self._talk and left >= 8:
-            talk = [clip(self._talk[-1], left - 1)]
+            talk = [clip(self._talk[self._last], left - 1)]
         if not talk and not notes:
             return ""
         gone = len(self._talk) + len(self._notes) - len(talk) - len(notes)
@@ -93,6 +93,14 @@ class _Frame:
         if talk:
             lines += (self._tell.line("recent"), *talk)
         return "\n".join((*lines, self._footer))
+
+    def _fitting_talk(self, room: int) -> tuple[list[str], int]:
+        """What was shown since the last words takes no room of theirs."""
+        words, shown = self._talk[: self._last + 1], self._talk[self._last + 1 :]
+        last = estimate(words[-1] + "\n") if words else 0
+        after, left = _fitting(shown, max(0, room - last))
+        talk, left = _fitting(words, left + min(last, room))
+        return talk + after, left
 
 
 def _fitting(entries: list[str], room: int) -> tuple[list[str], int]:

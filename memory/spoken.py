@@ -110,6 +110,7 @@ class SpokenMemory:
             "item_deleted": self._item_deleted,
             "heard": self._heard,
             "frames_shown": self._frames_shown,
+            "frames_described": self._frames_described,
             "summary_landed": self._summary_landed,
             "summary_failed": self._summary_failed,
             "rollup_landed": self._rollup_landed,
@@ -219,6 +220,11 @@ class SpokenMemory:
 
     def _frames_shown(self, fact: f.FramesShown) -> None:
         self._see(fact.media_time_ms).frames(fact.count, self.now_ms)
+        self._close_chunk()
+
+    def _frames_described(self, fact: f.FramesDescribed) -> None:
+        """No news to a seed: nobody said it."""
+        self._all[2].describe(fact.text, fact.count, fact.start_ms, fact.end_ms)
         self._close_chunk()
 
     def _summary_landed(self, fact: f.SummaryLanded) -> None:

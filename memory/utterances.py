@@ -27,7 +27,7 @@ class Utterance:
     :param who: ``user``, ``model`` or ``frames``
     :param ref: item or response that it is of; ``offset``: characters of the response before this line
     :param cut: the response ended before the user had heard all of it
-    :param count: pictures of a ``frames`` line
+    :param count: pictures of a ``frames`` line, whose ``text`` tells what was to be seen in them, if anything
     """
 
     who: str
@@ -51,7 +51,10 @@ class Utterance:
     def render(self, telling: Telling, clean: Callable[[str], str]) -> str:
         time = clock(self.start_ms)
         if self.who == "frames":
-            return telling.line("frames", time=time, count=str(self.count))
+            count = str(self.count)
+            if not self.text:
+                return telling.line("frames", time=time, count=count)
+            return telling.line("seen", time=time, count=count, text=clean(self.text))
         name = "interrupted" if self.cut else self.who
         return telling.line(name, time=time, text=clean(self.text))
 
@@ -112,10 +115,29 @@ class Utterances:
 
     def frames(self, count: int, now_ms: int) -> None:
         last = self.lines[-1] if self.lines else None
-        if last is not None and last.who == "frames":
+        if last is not None and last.who == "frames" and not last.text:
             self.lines[-1] = replace(last, end_ms=now_ms, count=last.count + count)
         elif count > 0:
             self.lines.append(Utterance("frames", now_ms, now_ms, count=count))
+
+    def describe(self, text: str, count: int, start_ms: int, end_ms: int) -> None:
+        """What was to be seen in that many pictures, in its place in time; they are not counted any more."""
+        said = clip(flat(text), self._line_tokens)
+        if not said:
+            return
+        left, kept = count, deque[Utterance]()
+        for line in self.lines:
+            bare = line.who == "frames" and not line.text
+            if bare and left and line.start_ms < end_ms and line.end_ms >= start_ms:
+                taken = min(left, line.count)
+                left -= taken
+                if taken == line.count:
+                    continue
+                line = replace(line, start_ms=max(line.start_ms, end_ms), count=line.count - taken)
+            kept.append(line)
+        at = next((i for i, line in enumerate(kept) if line.start_ms > start_ms), len(kept))
+        kept.insert(at, Utterance("frames", start_ms, end_ms, said, count=count))
+        self.lines = kept
 
     def heard(self, response_id: str, text: str, complete: bool, now_ms: int) -> bool:
         """``text``: all that was heard of the response until now, whatever was told before.

@@ -235,7 +235,8 @@ def memory_lines(told: Record) -> Iterator[str]:
 def _talk(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"Said lately ({sum(line['tokens'] for line in lines)} tokens)"
     for line in lines:
-        said = f"{line['frames']} frames" if line["frames"] else line["text"]
+        shown = f"{line['frames']} frames" if line["frames"] else ""
+        said = ": ".join(part for part in (shown, line["text"]) if part)
         cut = " (the rest was not heard)" if line["cut"] else ""
         yield f"  {line['start_ms'] / 1000:.1f} s, {line['who']}: {said}{cut}"
 

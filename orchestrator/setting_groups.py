@@ -235,7 +235,8 @@ class Summarizer(Group):
     """Another engine that writes summaries and long-term blocks.
 
     Without a URL the engine of the sessions does, at low priority. It also does what this one can't: pictures
-    where ``images`` is off, and every text that came to nothing here twice.
+    where ``images`` is off, and every text that came to nothing here twice. A full-duplex engine writes none:
+    there it tells of talk and, where ``images`` is on, of pictures, and the rest is cut short or counted.
     """
 
     url: str | None = Field(

@@ -51,6 +51,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "spoken_opened": ("family", "language"),
     "user_said": ("item_id", "text", "media_time_ms"),
     "frames_shown": ("count", "media_time_ms"),
+    "frames_described": ("text", "count", "start_ms", "end_ms"),
     "engine_session_opened": ("generation", "reason", "media_time_ms", "gap_ms"),
     "engine_session_ended": ("generation", "reason", "confirmed"),
     "units_written": ("rows",),

@@ -22,24 +22,27 @@ PHRASES: Mapping[str, frozenset[str]] = {
     "model": frozenset({"time", "text"}),
     "interrupted": frozenset({"time", "text"}),
     "frames": frozenset({"time", "count"}),
+    "seen": frozenset({"time", "count", "text"}),
     "passage": frozenset({"start", "end", "text"}),
     "left_out": frozenset({"count"}),
     "forgotten": frozenset({"time"}),
     "untranscribed": frozenset(),
     "footer": frozenset(),
 }
+REQUESTS = ("summary", "rollup", "pictures")
 NAMES: Mapping[str, str] = {"en": "English", "zh": "中文"}
 
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """One language. ``texts``: the phrases of ``PHRASES``; ``summary`` and ``rollup``: requests to a
-    summarizer, with the fields start, end, language and target."""
+    """One language. ``texts``: the phrases of ``PHRASES``; ``summary``, ``rollup`` and
+    ``pictures``: requests to a summarizer, with the fields start, end, language and target."""
 
     language: str
     texts: Mapping[str, str]
     summary: str
     rollup: str
+    pictures: str
 
     def line(self, name: str, /, **fields: str) -> str:
         return self.texts[name].format(**fields)
@@ -62,10 +65,10 @@ def telling(language: str) -> Telling:
         )
     for name, fields in PHRASES.items():
         _check(f"phrases.{language}.toml: {name}", texts[name], fields)
-    summary, rollup = (_text(f"{name}.{language}.txt").strip() for name in ("summary", "rollup"))
-    _check(f"summary.{language}.txt", summary, _SPAN)
-    _check(f"rollup.{language}.txt", rollup, _SPAN)
-    return Telling(language, texts, summary, rollup)
+    requests = {name: _text(f"{name}.{language}.txt").strip() for name in REQUESTS}
+    for name, request in requests.items():
+        _check(f"{name}.{language}.txt", request, _SPAN)
+    return Telling(language, texts, **requests)
 
 
 def _text(name: str) -> str:

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from memory.facts import (
     AnyFact,
+    FramesDescribed,
     FramesShown,
     HeardFact,
     ItemDeleted,
@@ -23,10 +24,10 @@ from memory.facts import (
     fact_data,
     parse_fact,
 )
-from memory.plan import WantRollup
+from memory.plan import FrameRef, WantRollup, WantSummary
 from memory.seed import seed_text
 from memory.spoken import ROLLUP_CHUNKS, SpokenMemory, WantSpokenSummary
-from memory.spoken_requests import spoken_messages
+from memory.spoken_requests import picture_messages, spoken_messages
 from memory.tokens import estimate
 from prompts.conversation import telling
 
@@ -180,6 +181,54 @@ def test_pictures_are_told_as_a_count() -> None:
     assert "0:01 (pictures were shown: 3)" in session.seed()
 
 
+def test_pictures_that_were_described_are_told_in_their_place_and_not_counted_twice() -> None:
+    session = Session()
+    for second in range(10):
+        session.add(FramesShown(count=2, media_time_ms=1000 * second))
+    session.add(UserSaid(item_id="i", text="what is this?", media_time_ms=9500))
+    revision = session.memory.revision
+    seen = FramesDescribed(text="A red kettle\nboils. <|im_end|>", count=16, start_ms=0, end_ms=7001)
+    session.add(seen)
+    session.add(FramesShown(count=1, media_time_ms=10_000))
+    assert [(line.who, line.start_ms, line.count) for line in session.memory.recent] == [
+        ("frames", 0, 16), ("frames", 7001, 4), ("user", 9500, 0), ("frames", 10_000, 1),
+    ]  # fmt: skip
+    lines = session.seed().splitlines()
+    assert "0:00 (pictures were shown: 16; to be seen in them): A red kettle boils. < |im_end|>" in lines
+    assert "0:07 (pictures were shown: 4)" in lines
+    assert session.memory.revision == revision
+    assert session.rebuilt().fingerprint() == session.memory.fingerprint()
+
+
+def test_a_description_of_pictures_long_past_still_finds_its_place() -> None:
+    session = Session(seed_tokens=300)
+    session.add(FramesShown(count=3, media_time_ms=0))
+    for _ in range(12):
+        session.exchange()
+    session.add(FramesDescribed(text="A red kettle.", count=3, start_ms=0, end_ms=1))
+    assert "A red kettle." in session.seed(1200)
+
+
+def test_the_newest_words_come_before_what_was_seen_after_them() -> None:
+    session = Session(seed_tokens=600)
+    session.exchange()
+    said = [line.text for line in session.memory.recent][-1]
+    session.add(FramesDescribed(text="A kettle. " * 30, count=3, start_ms=90_000, end_ms=95_000))
+    assert said in session.seed(160) and "kettle" not in session.seed(160)
+    assert said in session.seed(300) and "kettle" in session.seed(300)
+
+
+def test_requests_about_pictures_give_each_its_time() -> None:
+    frames = tuple(FrameRef(f"f{n}", f"u{n}", 8000 * n, 0, 0) for n in range(2))
+    (message,) = picture_messages(WantSummary(0, 1, 0, 61_000, frames), telling("en"), 40)
+    request, *rest = message["content"]
+    assert "between 0:00 and 1:01" in request["text"] and "40 tokens" in request["text"]
+    assert rest == [
+        {"type": "text", "text": "0:00"}, {"type": "image_url", "uuid": "u0"},
+        {"type": "text", "text": "0:08"}, {"type": "image_url", "uuid": "u1"},
+    ]  # fmt: skip
+
+
 def test_requests_to_the_summarizer_name_time_language_and_length() -> None:
     want = WantSpokenSummary(0, 1, 0, 61_000, ("0:00 user: hello",), 40)
     (message,) = spoken_messages(want, telling("en"), 40)
@@ -220,6 +269,12 @@ class Talk(RuleBasedStateMachine):
     def frames(self, count):
         self.session.ms += 500
         self.session.add(FramesShown(count=count, media_time_ms=self.session.ms))
+
+    @rule(count=st.integers(0, 9), text=st.text(max_size=300), back=st.integers(0, 9000))
+    def described(self, count, text, back):
+        end = self.session.ms
+        start = max(0, end - back)
+        self.session.add(FramesDescribed(text=text, count=count, start_ms=start, end_ms=end + 1))
 
     @rule(item=st.integers(0, 30))
     def delete(self, item):

@@ -77,7 +77,7 @@ const asked = ({ media_time_ms, kind, text }) => [when(media_time_ms), make("spa
 
 const spoken = ({ start_ms, who, text, frames, cut }) => [
   when(start_ms), make("span", { className: "kind" }, who),
-  make("p", {}, frames ? count(frames, "picture") : text, cut ? " (the rest was not heard)" : ""),
+  make("p", {}, frames ? [count(frames, "picture"), text].filter(Boolean).join(": ") : text, cut ? " (the rest was not heard)" : ""),
 ];
 
 function shown({ media_time_ms, frames, text, said }, thumbOf) {

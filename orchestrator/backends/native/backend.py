@@ -23,6 +23,7 @@ from orchestrator.backends.native.minder import Minder
 from orchestrator.backends.native.notes import Notes
 from orchestrator.backends.native.options import NativeOptions
 from orchestrator.backends.native.pairing import Pairing, Pairings
+from orchestrator.backends.native.pictures import Pictures
 from orchestrator.backends.native.remembered import Remembered
 from orchestrator.backends.native.rollover import Rollover
 from orchestrator.backends.native.seat import Seats
@@ -59,7 +60,8 @@ class NativeBackend:
 
     :param seats: where it takes its place on an engine; ``links``: how it talks to one
     :param history: facts that the session's log already holds, when it is resumed
-    :param summarizer: writes summaries of the talk; without one they are cut from it
+    :param summarizer: writes summaries of the talk, and of the pictures where it takes any; without one those
+        of the talk are cut from it, and pictures are only counted
     """
 
     def __init__(
@@ -87,9 +89,13 @@ class NativeBackend:
         self._base_ms = 0
         self._memory = Remembered(log, profile, self._now_ms, summarizer=summarizer is not None)
         self._notes: Notes | None = None
+        self._pictures: Pictures | None = None
         if summarizer is not None:
             self._notes = Notes(self._memory.memory, self._memory.write, summarizer, clock)
             self._memory.on_fact = self._notes.wake
+            if summarizer.images:
+                self._pictures = Pictures(self._memory.memory, self._memory.write, summarizer, clock, ids)
+                self._memory.on_frames = self._pictures.saw
         self._config = SessionConfig(model="")
         self._capabilities = native_capabilities(profile, options.max_sessions)
         self._live: Live | None = None
@@ -157,8 +163,7 @@ class NativeBackend:
         succession.read(pairing)
         minder = Minder(live, succession.step)
         work = [live.intake.run, live.out.flush_late, live.out.tell_gathered, minder.run]
-        if self._notes is not None:
-            work.append(self._notes.run)
+        work += [each.run for each in (self._notes, self._pictures) if each is not None]
         self._tasks = [asyncio.create_task(live.guard(run)) for run in work]
 
     async def append(self, unit: InputUnit, fence: Fence, operation_id: str) -> None:
@@ -290,8 +295,12 @@ class NativeBackend:
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """Sizes of everything that waits, all of it bounded."""
-        live = self._live
-        return {"outputs": self._stream.statistics(), **(live.statistics() if live is not None else {})}
+        live, pictures = self._live, self._pictures
+        return {
+            "outputs": self._stream.statistics(),
+            **(live.statistics() if live is not None else {}),
+            **({"pictures": pictures.statistics()} if pictures is not None else {}),
+        }
 
     async def _stop(self, live: Live) -> None:
         """Nothing is written any more and nothing is told; the log is complete."""

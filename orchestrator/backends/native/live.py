@@ -306,7 +306,7 @@ class Live:
         if unit.speech is not None:
             self.rollover.speech(now, user=unit.speech)
         if unit.frames:
-            self.tools.memory.shown(len(unit.frames))
+            self.tools.memory.shown(unit.frames)
         for output in self._records.sent(unit, event_id, self.responses.fence):
             await self.out.put(output)
         self._note_undecided()

@@ -7,10 +7,10 @@ those where they are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
-from bridges.engine import EngineError
+from bridges.engine import EngineError, ImageBytes
 from memory.facts import AnyFact, RollupFailed, RollupLanded, SummaryFailed, SummaryLanded
 from memory.plan import WantRollup
 from memory.spoken import SpokenMemory, SpokenWant
@@ -22,6 +22,27 @@ SAMPLING = {"temperature": 0.2}
 TOKENS_OVER = 2
 """A text may take so many times what it was asked to; memory cuts it."""
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 30.0
+
+
+async def written(
+    summarizer: Summarizer, messages: Sequence[Mapping[str, Any]], target: int, images: ImageBytes
+) -> tuple[str, str | None]:
+    """A text of about ``target`` tokens, and what is wrong with it."""
+    try:
+        reply = await summarizer.write(messages, SAMPLING, TOKENS_OVER * target, images)
+    except EngineError as problem:
+        return "", problem.code.replace("engine", "summarizer", 1)
+    text = reply.text.strip()
+    if reply.finish_reason == "length":
+        text = shortened(text, TOKENS_OVER * target * CHARS_PER_TOKEN)
+    if not text:
+        return "", "empty"
+    return text, "repetition" if runs_away(text) else None
+
+
+def backoff_s(attempt: int) -> float:
+    """Before that attempt, counted from 1."""
+    return 0.0 if attempt <= 1 else min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(10, attempt - 2))
 
 
 class Notes:
@@ -51,25 +72,13 @@ class Notes:
             elif not self._summarizer.ready:
                 await self._clock.sleep(RETRY_MAX_S)
             else:
-                if want.attempt > 1:
-                    await self._clock.sleep(min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** (want.attempt - 2)))
+                await self._clock.sleep(backoff_s(want.attempt))
                 await self._carry(want)
 
     async def _carry(self, want: SpokenWant) -> None:
         target = self._memory.sizes.passage
         messages = spoken_messages(want, self._memory.spoken.telling, target)
-        try:
-            written = await self._summarizer.write(messages, SAMPLING, TOKENS_OVER * target, _no_pictures)
-        except EngineError as problem:
-            self._ended(want, "", problem.code.replace("engine", "summarizer", 1))
-            return
-        text, fault = written.text.strip(), None
-        if written.finish_reason == "length":
-            text = shortened(text, TOKENS_OVER * target * CHARS_PER_TOKEN)
-        if not text:
-            fault = "empty"
-        elif runs_away(text):
-            fault = "repetition"
+        text, fault = await written(self._summarizer, messages, target, _no_pictures)
         self._ended(want, text, fault)
 
     def _ended(self, want: SpokenWant, text: str, fault: str | None) -> None:

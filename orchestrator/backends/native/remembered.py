@@ -26,6 +26,7 @@ class Remembered:
         self, log: FactLog, profile: NativeProfile, now_ms: Callable[[], int], *, summarizer: bool
     ) -> None:
         self.on_fact: Callable[[], None] = lambda: None
+        self.on_frames: Callable[[Sequence[bytes], int], None] = lambda frames, ms: None
         self._log = log
         self._profile = profile
         self._now_ms = now_ms
@@ -106,8 +107,11 @@ class Remembered:
     def deleted(self, item_id: str) -> None:
         self.write(f.ItemDeleted(query_id=item_id))
 
-    def shown(self, count: int) -> None:
-        self.write(f.FramesShown(count=count, media_time_ms=self._now_ms()))
+    def shown(self, frames: Sequence[bytes]) -> None:
+        """Pictures went to the engine with one unit."""
+        now_ms = self._now_ms()
+        self.on_frames(frames, now_ms)
+        self.write(f.FramesShown(count=len(frames), media_time_ms=now_ms))
 
     def engine(self, generation: int, reason: str, engine: str, seed: str | None, gap_ms: int) -> None:
         self.write(

@@ -12,6 +12,7 @@ import numpy as np
 from memory.facts import AnyFact
 from orchestrator.backends.native.backend import NativeBackend
 from orchestrator.backends.native.options import NativeOptions
+from orchestrator.backends.summaries import Summarizer
 from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
 from orchestrator.runtime.subscription import Subscription
 from orchestrator.session.backend import SessionConfig
@@ -223,6 +224,7 @@ async def open_rig(
     script: Any = None,
     clock: VirtualClock | None = None,
     session_id: str = SESSION,
+    summarizer: Summarizer | None = None,
     **config: Any,
 ) -> Rig:
     """Open a session; ``told``: what the engine advertises besides what the profile expects."""
@@ -247,6 +249,7 @@ async def open_rig(
         CountingIds(),
         options or NativeOptions(),
         history=history,
+        summarizer=summarizer,
     )
     session = await Session.open(
         session_id,

@@ -2,48 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
 import pytest
 
-from bridges.engine import EngineError, EngineTimeout, EngineUnreachable, ImageBytes
-from bridges.summarizer import Written
+from bridges.engine import EngineError, EngineTimeout, EngineUnreachable
 from memory.plan import Limits
 from tests.backends.replay.harness import Answer, Session
+from tests.fakes.summarizer import Writer
 
 WINDOW = Limits(chunk_frames=6, max_images=64, context_tokens=16384, rollup_chunks=2)
-
-
-@dataclass
-class Writer:
-    """Says what it is told to, or raises it, the last one for ever."""
-
-    says: Sequence[str | EngineError] = ("From the other engine.",)
-    images: bool = True
-    ready: bool = True
-    finish: str = "stop"
-    asked: list[Sequence[Mapping[str, Any]]] = field(default_factory=list)
-
-    async def write(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        sampling: Mapping[str, Any],
-        max_tokens: int,
-        images: ImageBytes,
-    ) -> Written:
-        self.asked.append(messages)
-        said = self.says[min(len(self.asked), len(self.says)) - 1]
-        if isinstance(said, EngineError):
-            raise said
-        return Written(said, self.finish)
-
-    @property
-    def pictures(self) -> list[int]:
-        """Pictures of each request."""
-        contents = [messages[-1]["content"] for messages in self.asked]
-        return [sum(part["type"] == "image_url" for part in content) for content in contents]
 
 
 async def watch(s: Session, frames: int) -> None:
