@@ -108,7 +108,7 @@ def _session(run: _Run, socket: DuplexSocket) -> bool:
 def _refused(run: _Run, error: Refused) -> None:
     if error.code == FULL:
         run.note(
-            "session",
+            "places",
             Status.FAIL,
             f"all its sessions are in use: {error.message}",
             "Check again when one has ended, or raise max_sessions and max_num_seqs of its deploy file.",

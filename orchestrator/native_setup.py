@@ -22,8 +22,8 @@ from prompts.native import NativeProfile
 from prompts.native_loader import NativeError, native_names, native_profile
 
 _STOP_S = 20.0
-_UNFIT = frozenset({"level", "unit", "modalities", "rates"})
-"""Checks that a session would fail too."""
+_UNFIT = frozenset({"session", "level", "unit", "modalities", "round trip", "rates"})
+"""Checks that a session would fail too. That all places are taken is none of them."""
 
 
 @dataclass(frozen=True, slots=True)

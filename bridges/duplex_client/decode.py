@@ -21,6 +21,7 @@ from orchestrator.wire.errors import InvalidRequest
 NOTHING: Mapping[str, Any] = {}
 _RETRYABLE = frozenset({"resource_exhausted", "input_backpressure", "output_backpressure"})
 MAX_SAID_CHARS = 500
+_REQUEST = ("source", "measurement_origin", "ttft_ms", "ttfp_ms")
 
 
 class Malformed(Exception):
@@ -141,6 +142,16 @@ def stages(event: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
         kept = {str(stage): values for stage, values in found.items() if isinstance(values, Mapping)}
         if kept:
             return kept
+    return {}
+
+
+def request_metrics(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``response_request_metrics``: beside the stage metrics, or where a response is announced."""
+    inner = mapping(mapping(event.get("response")).get("metadata"))
+    places = [mapping(place.get("vllm_omni")) for place in (event, mapping(event.get("metadata")), inner)]
+    for place in (*places, mapping(inner.get("duplex_event"))):
+        if found := mapping(place.get("response_request_metrics")):
+            return {key: found[key] for key in _REQUEST if key in found}
     return {}
 
 

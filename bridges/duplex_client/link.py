@@ -164,10 +164,14 @@ class ResponseDone:
 
 @dataclass(frozen=True, slots=True)
 class StageMetrics:
-    """The engine's own figures by stage, passed through unread."""
+    """The engine's own figures by stage, passed through unread: of a response the sums so far, else a unit's.
+
+    ``request``: how soon it answered by its own clock, each value once
+    """
 
     response_id: str | None
     stages: Mapping[str, Mapping[str, Any]]
+    request: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bridges.duplex_client import decode
@@ -29,11 +29,14 @@ _STATUSES = frozenset({"completed", "cancelled", "failed", "incomplete"})
 
 @dataclass(slots=True)
 class _Open:
-    """:param told: it was reported; a tool's call has a response of its own, which never is"""
+    """:param told: it was reported; a tool's call has a response of its own, which never is
+    :param request: figures that came with its announcement
+    """
 
     told: bool = False
     tool: bool = False
     speaking: bool = False
+    request: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Responses:
@@ -57,7 +60,7 @@ class Responses:
         if name in self._open or name in self._over:
             self._counts["repeated"] += 1
             return []
-        self._open[name] = _Open()
+        self._open[name] = _Open(request=decode.request_metrics(event))
         if len(self._open) > MAX_OPEN:
             raise Malformed(f"more than {MAX_OPEN} responses are open")
         return []
@@ -179,11 +182,12 @@ class Responses:
         if response.told or response.tool:
             return []
         response.told = True
-        return [ResponseCreated(name)]
+        figures = [StageMetrics(name, {}, response.request)] if response.request else []
+        return [ResponseCreated(name), *figures]
 
     def _metrics(self, event: Mapping[str, Any], name: str | None) -> list[EngineEvent]:
-        found = decode.stages(event)
-        return [StageMetrics(name, found)] if found else []
+        found, request = decode.stages(event), decode.request_metrics(event)
+        return [StageMetrics(name, found, request)] if found or request else []
 
     def _close(self, name: str) -> None:
         del self._open[name]

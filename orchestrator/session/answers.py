@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from orchestrator.session.backend import Action, AudioDelta, Decision, Heard, TurnEnd
+from orchestrator.session.backend import Action, AudioDelta, Decision, Heard, Metrics, TurnEnd
 from orchestrator.session.commands import CreateResponse
 from orchestrator.session.effects import BackendPlayback, BackendTell
 from orchestrator.session.events import Event, OutputCleared, PlaybackPaused, ResponseListen
 from orchestrator.session.facts import ResponseEnded, ResponseStarted
 from orchestrator.session.fence import Fence
 from orchestrator.session.history import History
-from orchestrator.session.metrics import Stages, added
+from orchestrator.session.metrics import added
 from orchestrator.session.playback import Playback, PlaybackBook
 from orchestrator.session.response import Phase, Response, response_id_of, serial_of
 from orchestrator.session.shared import Shared
@@ -97,11 +97,13 @@ class Answers:
             self.has_spoken = True
             self._shared.emit_all(response.add_audio(chunk.pcm, chunk.rate, chunk.text_marks))
 
-    def measured(self, fence: Fence, stages: Stages) -> None:
+    def measured(self, figures: Metrics) -> None:
         """Figures of a unit count for the response that owns it, and for no other."""
         for response in (*self.draining, self.active):
-            if response is not None and response.fence.turn == fence.turn:
-                response.stage_metrics = added(response.stage_metrics, stages)
+            if response is not None and response.fence.turn == figures.fence.turn:
+                before, stages = response.stage_metrics, figures.stages
+                response.stage_metrics = {**before, **stages} if figures.whole else added(before, stages)
+                response.request_metrics = {**response.request_metrics, **figures.request}
 
     def turn_end(self, end: TurnEnd) -> None:
         self._ended_turn = max(self._ended_turn, end.fence.turn)

@@ -318,11 +318,14 @@ class UserTranscript:
 class Metrics:
     """What the engine counted for a unit of the response of this fence; comes before its ``TurnEnd``.
 
-    ``stages``: names of the contract's stage metrics by stage, ``"0"`` for a single one.
+    ``stages``: names of the contract's stage metrics by stage, ``"0"`` for a single one. ``whole``: they are
+    those of the response so far, and no longer added up. ``request``: see ``response_request_metrics`` there.
     """
 
     fence: Fence
     stages: Mapping[str, Mapping[str, Any]]
+    whole: bool = False
+    request: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Events are immutable snapshots. ``fence`` is projected as the sibling ``duplex{e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -385,6 +385,7 @@ class ResponseDone(ResponseEvent):
     :param item: the output item as it ended; a cancelled one holds what was heard of its speech
     :param heard: it entered history
     :param stage_metrics: what the engine counted for it, by stage
+    :param request_metrics: how soon it began by the engine's own clock
     """
 
     type: ClassVar[str] = "response.done"
@@ -396,6 +397,7 @@ class ResponseDone(ResponseEvent):
     cursors: Cursors
     metadata: Mapping[str, Any]
     stage_metrics: Mapping[str, Mapping[str, Any]]
+    request_metrics: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> str:

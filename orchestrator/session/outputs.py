@@ -92,8 +92,8 @@ class Outputs:
                 self._answers.text(fence, text)
             case be.AudioDelta():
                 self._answers.audio(output)
-            case be.Metrics(fence=fence, stages=stages):
-                self._answers.measured(fence, stages)
+            case be.Metrics():
+                self._answers.measured(output)
             case be.TurnEnd():
                 self._answers.turn_end(output)
 

@@ -342,7 +342,9 @@ class Projection:
     def _done(self, event: ev.ResponseDone, common: dict[str, Any]) -> wire.ServerEvent:
         self._codecs.pop(event.response_id, None)
         common["duplex"] = mark_of(event.fence, event.reason)
-        measured = {"stage_metrics": dict(event.stage_metrics)} if event.stage_metrics else {}
+        measured: dict[str, Any] = {"stage_metrics": dict(event.stage_metrics)} if event.stage_metrics else {}
+        if event.request_metrics:
+            measured["response_request_metrics"] = dict(event.request_metrics)
         common["vllm_omni"] = {
             "committed": event.heard,
             "playback": cursors_of(event.cursors),

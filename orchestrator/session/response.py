@@ -113,6 +113,8 @@ class Response:
         self.phase = Phase.CREATED
         self.stage_metrics: Stages = {}
         """What the engine counted for it so far."""
+        self.request_metrics: Mapping[str, Any] = {}
+        """How soon it began by the engine's own clock."""
         self._metadata = metadata or {}
         self._previous_item_id: str | None = None
         self._text = ""
@@ -221,6 +223,7 @@ class Response:
                 self.ledger.cursors(),
                 self._metadata,
                 self.stage_metrics,
+                self.request_metrics,
             ),
             RateLimitsUpdated(),
         )

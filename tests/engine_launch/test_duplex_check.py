@@ -184,7 +184,7 @@ def test_nothing_there() -> None:
 
 def test_an_engine_that_is_full_and_one_that_refuses(engine: ScriptedDuplex) -> None:
     engine.answers["session.update"] = lambda call: [error("resource_exhausted")]
-    status, detail, remedy = lines(check(engine))["session"]
+    status, detail, remedy = lines(check(engine))["places"]
     assert status is Status.FAIL and "in use" in detail and "max_sessions" in remedy
     assert probe_duplex(engine.url, "m", engine.spec).liveness is Liveness.ALIVE
     engine.answers["session.update"] = lambda call: [{"type": "error", "code": "unsupported", "error": "no"}]

@@ -92,7 +92,7 @@ def test_a_full_engine_is_alive(peer: Peer) -> None:
         second.open(spec.opening(peer.model), 10)
         assert probe_duplex(peer.url, peer.model, spec).liveness is Liveness.ALIVE
         checked = duplex_check(peer.url, spec)
-        assert "in use" in lines(checked.checks)["session"].detail
+        assert "in use" in lines(checked.checks)["places"].detail
         assert first.finish(10) == second.finish(10) == "client_close"
 
 

@@ -270,6 +270,22 @@ def test_stage_metrics_ride_the_end_of_the_response_that_owns_them() -> None:
     strictly([done])
 
 
+def test_sums_of_an_engine_replace_what_was_known_and_its_clock_is_told() -> None:
+    d = played(modalities=("text",))
+    d.send(AppendInput("f", InputUnit((FrameInput(b"jpeg", 0),))))
+    d.yields(
+        Decision(F0, 1, Action.RESPONSE),
+        TextDelta(F0, "hi"),
+        Metrics(F0, {"0": {"num_tokens_in": 7}}, whole=True, request={"ttft_ms": 12.5}),
+        Metrics(F0, {"0": {"num_tokens_in": 9}}, whole=True, request={"ttfp_ms": 80.0}),
+        TurnEnd(F0),
+    )
+    done = next(p for p in d.take_all() if p["type"] == "response.done")
+    assert done["vllm_omni"]["stage_metrics"] == {"0": {"num_tokens_in": 9}}
+    assert done["vllm_omni"]["response_request_metrics"] == {"ttft_ms": 12.5, "ttfp_ms": 80.0}
+    strictly([done])
+
+
 def test_ticks_are_told_only_to_whom_asks_and_only_decisions_are_ticks() -> None:
     projection = Projection("duplex-1", CountingIds())
     tick = ev.TickEvent(F0, {"tick": 1, "action": "silence"})

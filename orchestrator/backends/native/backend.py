@@ -238,8 +238,7 @@ class NativeBackend:
 
     async def clear(self) -> None:
         live = self._require_open()
-        live.intake.clear()
-        live.unsealed = False
+        await live.clear()
         if live.pairing is not None:
             await self._command(live.pairing.link.clear(), gone_is_fine=True)
 

@@ -319,6 +319,13 @@ class Live:
         )
         await self.out.put(failed)
 
+    async def clear(self) -> None:
+        """Drop what was not written, and answer for it."""
+        dropped = self.intake.clear()
+        self.unsealed = False
+        if dropped:
+            await self.out.put(self._records.cleared(dropped, self.responses.fence))
+
     def note_heard(self, response_id: str, fence: Fence, committed_ms: int) -> None:
         """One response may run as long as its engine session: memory learns in time what was heard of it."""
         bound = self.responses.by_fence(fence)

@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.backends.native.facts import MediaGap, NativeFact, UnitsWritten
 from orchestrator.backends.native.units import Unit
-from orchestrator.session.backend import BackendOutput, TickDone
+from orchestrator.session.backend import Action, BackendOutput, TickDone
 from orchestrator.session.fence import Fence
 
 RECENT = 64
@@ -108,6 +108,18 @@ class UnitRecords:
         """Another engine session goes on: nothing more is said of the units that wait for a decision."""
         self._former, self.generation = self.generation, generation
         return [self._close(event_id, fence, None) for event_id in tuple(self._open)]
+
+    def cleared(self, operations: tuple[str, ...], fence: Fence) -> TickDone:
+        """These appends were dropped before the model had them: no unit will answer them."""
+        row = {
+            "tick": self._tick,
+            "action": Action.SILENCE.value,
+            "reason": "cleared",
+            "text": "",
+            "status": "dropped",
+            "operations": list(operations),
+        }
+        return TickDone(fence, self._tick, operations, row)
 
     def flush(self) -> None:
         """Tell what is recorded so far."""

@@ -6,10 +6,12 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from bridges.duplex_client.link import Listening
+from orchestrator.session.backend import Metrics
 from orchestrator.session.fence import Fence
 
 REMEMBERED = 256
 """Ended responses whose late events are still known for what they are."""
+EARLY = 16
 Key = tuple[int, str]
 """Generation of the pairing, and the engine's own id."""
 
@@ -38,6 +40,8 @@ class Bound:
     text: str = ""
     marks: list[tuple[int, int]] = field(default_factory=list)
     silence_units: int = 0
+    early: deque[Metrics] = field(default_factory=lambda: deque(maxlen=EARLY))
+    """Figures that came before anything of it was told."""
     reported_ms: int = 0
     """What memory knows to be heard of it while it runs."""
 

@@ -6,8 +6,7 @@ belongs to an epoch that was cancelled, or to a response that is over, is droppe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from bridges.duplex_client.link import (
     AudioChunk,
@@ -82,8 +81,8 @@ class Translator:
                 outputs += self._listens(event)
             case ResponseDone():
                 outputs += self._done(event)
-            case StageMetrics(response_id=response_id, stages=stages):
-                outputs += self._measured(response_id, stages)
+            case StageMetrics():
+                outputs += self._measured(event)
             case Heard(transcript=transcript):
                 outputs.append(UserTranscript(self._responses.fence, transcript, final=True))
             case UserSpeech(started=True, at_ms=at_ms):
@@ -142,7 +141,7 @@ class Translator:
         if bound.visible:
             return []
         bound.visible = True
-        return [Decision(bound.fence, self._tick(), Action.RESPONSE)]
+        return [Decision(bound.fence, self._tick(), Action.RESPONSE), *bound.early]
 
     def _audio(self, chunk: AudioChunk, text: str) -> list[BackendOutput]:
         bound = self._responses.of(chunk.response_id)
@@ -206,15 +205,17 @@ class Translator:
             return outputs  # nothing of it was ever told
         return [*outputs, TurnEnd(bound.fence, status, failed)]
 
-    def _measured(
-        self, response_id: str | None, stages: Mapping[str, Mapping[str, Any]]
-    ) -> list[BackendOutput]:
-        bound = self._responses.find(response_id) if response_id is not None else None
+    def _measured(self, event: StageMetrics) -> list[BackendOutput]:
+        bound = self._responses.find(event.response_id) if event.response_id is not None else None
         if bound is None or self._responses.is_stale(bound):
             return []
+        figures = Metrics(bound.fence, event.stages, whole=True, request=event.request)
+        if not bound.visible and self._held is None:
+            bound.early.append(figures)
+            return []
         if self._held is None:
-            return [Metrics(bound.fence, stages)]
-        self._behind.append(Metrics(bound.fence, stages))
+            return [figures]
+        self._behind.append(figures)
         return []
 
 

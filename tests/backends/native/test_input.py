@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 
 from bridges.duplex_client.link import EngineFault
 from orchestrator.backends.native.options import NativeOptions
-from orchestrator.session.commands import ClearInput, Interrupt
+from orchestrator.session.commands import AppendInput, ClearInput, Interrupt
 from orchestrator.session.events import ErrorEvent, InputCommitted, ResponseCreated, ResponseListen
-from tests.backends.native.harness import DUPLEX, FRAMES, JPEG, VISION, open_rig, ramp
+from orchestrator.session.units import InputUnit
+from tests.backends.native.harness import DUPLEX, FRAMES, JPEG, VISION, open_rig, ramp, samples
 from tests.fakes.clock import settle
 from tests.fakes.link import ScriptedLink, listen
 
@@ -239,6 +241,20 @@ async def test_an_interruption_drops_input_that_waits() -> None:
     await settle()
     await rig.append(600)
     assert rig.link.units == []
+
+
+async def test_who_waits_for_input_that_was_cleared_is_told() -> None:
+    rig = await open_rig(script=lambda link, unit: [listen()])
+    unit = InputUnit((), samples(8000), speech=True)
+    command = AppendInput("op", unit, is_speech=True, duration_ms=500)
+    waiting = asyncio.ensure_future(rig.session.operation(command, 60))
+    await settle()
+    assert not waiting.done()
+    await rig.session.submit(ClearInput())
+    await settle()
+    outcome = await waiting
+    assert (outcome.record["status"], outcome.record["reason"]) == ("dropped", "cleared")
+    assert rig.codes() == [] and rig.link.units == []
 
 
 # --- frames alone -------------------------------------------------------------------------------------------

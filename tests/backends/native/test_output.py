@@ -109,6 +109,24 @@ async def test_metrics_between_a_chunk_and_its_words_part_them_not() -> None:
     assert rig.of(Done)[0].stage_metrics == figures
 
 
+async def test_an_engines_sums_are_passed_on_as_they_are() -> None:
+    """Each chunk tells the sums of its response so far; how soon it answered is told once a value."""
+    rig = await talking()
+    sums = [{"0": {"num_tokens_in": prompt, "vllm_ttft_ms": 5.0}} for prompt in (116, 116, 245)]
+    await rig.say(
+        ResponseCreated("r"),
+        StageMetrics("r", {}, {"source": "server_monotonic_request_start", "ttft_ms": 12.5}),
+        *(StageMetrics("r", each) for each in sums),
+        StageMetrics("r", {"2": {"audio_duration_s": 1.0}}, {"ttfp_ms": 80.0}),
+        *spoken("r", ("hi", 100))[1:],
+    )
+    (done,) = rig.of(Done)
+    assert done.stage_metrics == {**sums[-1], "2": {"audio_duration_s": 1.0}}
+    assert done.request_metrics == {
+        "source": "server_monotonic_request_start", "ttft_ms": 12.5, "ttfp_ms": 80.0,
+    }  # fmt: skip
+
+
 async def test_text_alone_is_text() -> None:
     rig = await talking(modalities=("text",))
     await rig.say(ResponseCreated("r"), SpokenText("r", "Just "), SpokenText("r", "words."))

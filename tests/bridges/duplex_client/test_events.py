@@ -191,6 +191,21 @@ def test_metrics_come_from_each_place_once_and_before_their_event(place: dict[st
     assert told == [StageMetrics("r1", STAGES), AudioChunk("r1", b"\1\0\2\0", 24000)]
 
 
+def test_how_soon_it_answered_comes_with_its_announcement_and_with_its_sound() -> None:
+    talk = Talk()
+    first = {"source": "server_monotonic_request_start", "ttft_ms": 12.5, "other": 1}
+    metadata = {"duplex_event": {"response_request_metrics": first}}
+    assert talk.hear("response.created", response_id="r1", response={"id": "r1", "metadata": metadata}) == []
+    later = {"vllm_omni": {"response_request_metrics": {"ttfp_ms": 80.0}}}
+    told = talk.hear("response.output_audio.delta", response_id="r1", delta=PCM, metadata=later)
+    assert told == [
+        ResponseCreated("r1"),
+        StageMetrics("r1", {}, {"source": "server_monotonic_request_start", "ttft_ms": 12.5}),
+        StageMetrics("r1", {}, {"ttfp_ms": 80.0}),
+        AudioChunk("r1", b"\1\0\2\0", 24000),
+    ]
+
+
 def test_metrics_of_an_end() -> None:
     talk = Talk()
     talk.respond()
