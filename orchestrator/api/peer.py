@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +16,10 @@ from orchestrator.wire.errors import VigilError
 from orchestrator.wire.server import ErrorEvent
 
 _MAX_REASON = 123  # bytes of a close frame that the protocol leaves for words
+
+
+AHEAD_FRAMES, AHEAD_BYTES = 64, 1024 * 1024
+"""Of what a client says before its session is open; beyond either it is no longer watched."""
 
 
 class Gone(Exception):
@@ -61,12 +66,31 @@ class Peer:
         """Something was sent."""
         self.took_leave = False
         """The client closed the connection in form: it had read what came before."""
+        self._ahead: deque[str | bytes] = deque()
+        self._gone = False
 
     async def receive(self) -> str | bytes:
         """The next frame, text or binary. Raises ``Gone``."""
+        return self._ahead.popleft() if self._ahead else await self._next()
+
+    async def gone(self) -> None:
+        """Return when the client is gone; what it says meanwhile is kept for ``receive``."""
+        held = 0
+        while len(self._ahead) < AHEAD_FRAMES and held < AHEAD_BYTES:
+            try:
+                frame = await self._next()
+            except Gone:
+                return
+            self._ahead.append(frame)
+            held += len(frame)
+        await asyncio.Event().wait()
+
+    async def _next(self) -> str | bytes:
+        if self._gone:
+            raise Gone
         message = await self._socket.receive()
         if message["type"] == "websocket.disconnect":
-            self.took_leave = "reason" in message
+            self._gone, self.took_leave = True, "reason" in message
             raise Gone
         text = message.get("text")
         return bytes(message["bytes"]) if text is None else str(text)

@@ -185,7 +185,7 @@ class _Call:
                     code="model_not_found",
                     param="model",
                 )
-            session = await context.registry.resolve(self._caller.tenant, None, config)
+            session = await self._opened(config)
             if not session.is_open:
                 raise EngineUnavailable(
                     "the server is shutting down", code="shutting_down", retry_after_s=5.0
@@ -198,6 +198,20 @@ class _Call:
         except Exception:
             await session.close("open_abandoned")  # nobody would ever come back to it
             raise
+
+    async def _opened(self, config: SessionConfig) -> Session:
+        """Raises ``Gone`` when the client leaves before the session is open: nothing of it stays."""
+        opening = asyncio.create_task(self._context.registry.resolve(self._caller.tenant, None, config))
+        leaving = asyncio.create_task(self._peer.gone())
+        try:
+            await asyncio.wait((opening, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                raise Gone
+            return opening.result()
+        finally:
+            opening.cancel()
+            leaving.cancel()
+            await asyncio.gather(opening, leaving, return_exceptions=True)
 
     async def _resume(self, command: SessionResume) -> tuple[Session, Attachment] | None:
         wanted, token, after = (

@@ -100,7 +100,8 @@ class Registry:
     async def resolve(self, tenant: str, alias: str | None, config: SessionConfig) -> Session:
         """The session behind a tenant's alias, opened if there is none. ``None`` mints a fresh one.
 
-        Concurrent calls for one alias open once. ``config`` matters only to the call that opens.
+        Concurrent calls for one alias open once. ``config`` matters only to the call that opens. A call for a
+        fresh one that is cancelled leaves nothing: no other call waits for it.
         Raises ``ResourceExhausted`` at ``max_sessions`` or at the tenant's own quota
         (``session_quota_exceeded``), ``EngineUnavailable`` while shutting down, or what the backend raised.
         """
@@ -109,7 +110,13 @@ class Registry:
         slot = self._bound.get(key)
         if slot is None or not slot.usable:
             slot = self._admit(SessionSpec(session_id, *key, config))
-        return await asyncio.shield(slot.opening)
+        try:
+            return await asyncio.shield(slot.opening)
+        except asyncio.CancelledError:
+            if alias is None:
+                slot.opening.cancel()
+                self._spawn(self._end(slot, "open_abandoned"))
+            raise
 
     async def reset(self, tenant: str, alias: str) -> bool:
         """End the alias's session; the next ``resolve`` opens a fresh one. False: there was none.
@@ -228,7 +235,7 @@ class Registry:
             )
         except asyncio.CancelledError:
             self._forget(slot)
-            raise self._shutting_down() from None  # nothing else cancels an opening
+            raise self._shutting_down() from None  # or nobody waits to be told
         except BaseException:
             self._forget(slot)
             raise

@@ -220,9 +220,28 @@ async def test_a_client_that_leaves_during_a_slow_open_leaves_nothing() -> None:
         async with Talker(server.url) as t:
             await t.send("session.update", session={})
             await eventually(lambda: held)
-        held[0].free("open")
+        # The backend never opens, and nobody waits for it.
         await eventually(lambda: not server.registry.statistics()["slots"])
         assert held[0].closed
+
+
+async def test_what_a_client_says_before_its_session_is_open_is_taken_in_order() -> None:
+    held: list[ScriptedBackend] = []
+
+    def slow(backend: ScriptedBackend) -> None:
+        backend.hold("open")
+        held.append(backend)
+
+    async with Scripted(prepare=slow) as server, Talker(server.url) as t:
+        await t.send("session.update", session={})
+        for text in ("one", "two", "three"):
+            await t.ask(text)
+        await eventually(lambda: held)
+        held[0].free("open")
+        for _ in range(3):
+            await t.until("conversation.item.done")
+        said = [event["item"]["content"][0]["text"] for event in t.of("conversation.item.done")]
+        assert said == ["one", "two", "three"]
 
 
 async def test_a_drain_ends_every_session_in_order() -> None:

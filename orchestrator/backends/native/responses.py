@@ -12,6 +12,7 @@ from orchestrator.session.fence import Fence
 REMEMBERED = 256
 """Ended responses whose late events are still known for what they are."""
 EARLY = 16
+"""Figures kept of a response of which nothing was told yet."""
 Key = tuple[int, str]
 """Generation of the pairing, and the engine's own id."""
 
