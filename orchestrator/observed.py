@@ -14,13 +14,14 @@ from orchestrator.session.backend import (
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
+from orchestrator.wire.errors import EngineUnavailable
 
 
 class Observed:
     """Passes everything on.
 
     :param on_output: told of every output, in order, before the session is
-    :param on_closed: awaited once the backend is closed, with the reason
+    :param on_closed: awaited once what is kept of the session is complete, with the reason given first
     :param frames: taken before, where a session goes on after a restart
     """
 
@@ -35,6 +36,7 @@ class Observed:
         self._on_output = on_output
         self._on_closed = on_closed
         self._closed = False
+        self._reason = ""
         self.frames = frames
         """Frames taken so far."""
         self.newest_ms = 0
@@ -76,7 +78,16 @@ class Observed:
         await self._backend.playback(response_id, fence, played_ms, committed_ms)
 
     async def close(self, reason: str) -> None:
-        await self._backend.close(reason)
+        self._reason = self._reason or reason
+        try:
+            await self._backend.close(reason)
+        except EngineUnavailable:
+            # Only the engine has not let go of it; what is kept of the session is complete.
+            await self._end(self._reason)
+            raise
+        await self._end(self._reason)
+
+    async def _end(self, reason: str) -> None:
         if not self._closed:
             self._closed = True
             await self._on_closed(reason)
