@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from memory.plan import Head, Plan, Turn, WantPrewarm
 from memory.window import WindowTurn
 
-STEP_TOKENS = 2048  # new tokens of one prewarm request: what a live tick may have to wait for
+STEP_TOKENS = 2048  # new tokens of one prewarm request, at the most
+SMALL_STEP_TOKENS = 512  # the same of later ones: a tick may come at any moment and wait for it
+LARGE_STEPS = 2  # after an answer
 FAILURES = 2  # failed prewarms after which the switch goes cold
 CHASES = 2  # turns answered after all was warm, from which on the newest answer may stay cold
 PATIENCE = 8  # the same, from which on the switch waits no longer
@@ -41,7 +43,11 @@ class Draft:
 
 @dataclass(slots=True)
 class Handover:
-    """A frozen head on its way to become live."""
+    """A frozen head on its way to become live.
+
+    :param large_steps: that may still be made. They are made after an answer, when the next tick is as far
+        away as it ever is. Two of them, so that where each step is outrun by an answer all are large
+    """
 
     draft: Draft
     pieces: list[Head] = field(default_factory=list)
@@ -52,6 +58,7 @@ class Handover:
     failures: int = 0
     chases: int = 0
     at_once: bool = False
+    large_steps: int = LARGE_STEPS
 
     def ready(self, turns: Sequence[WindowTurn]) -> bool:
         """All turns are warm, or, where prewarms keep being outrun, all but the newest answer; or waiting is
@@ -66,6 +73,7 @@ class Handover:
 
     def answered(self) -> None:
         """A turn was added behind what is warm."""
+        self.large_steps = LARGE_STEPS
         self.chases += self.reached
 
     def want(
@@ -84,11 +92,14 @@ class Handover:
             return None
         if self.reached and flight is None and self.chases >= CHASES:
             return None  # without the turn that comes next this step would be outrun as well
-        return prewarm(window, head, turns, self.warm_turns, flight if self.chases else None)
+        along = flight if self.chases else None
+        step = STEP_TOKENS if self.large_steps else SMALL_STEP_TOKENS
+        return prewarm(window, head, turns, self.warm_turns, along, step)
 
     def prewarmed(self, step: int, ok: bool, turns: int, flight: int | None = None) -> None:
         """A step ended, which took tick ``flight`` along. A failed one is passed over: the next covers what
         it left cold."""
+        self.large_steps = max(0, self.large_steps - 1)
         if not ok:
             self.failures += 1
         if step < 0:
@@ -105,9 +116,14 @@ class Handover:
 
 
 def prewarm(
-    window: int, head: Head, turns: Sequence[WindowTurn], warm: int, flight: Turn | None = None
+    window: int,
+    head: Head,
+    turns: Sequence[WindowTurn],
+    warm: int,
+    flight: Turn | None = None,
+    step: int = STEP_TOKENS,
 ) -> WantPrewarm:
-    """A plan of all warm turns and as many further ones as fit one step (at least one).
+    """A plan of all warm turns and as many further ones as fit ``step`` tokens (at least one).
 
     The last step takes ``flight`` along, the turn being answered: where ticks come so fast that each step is
     outrun by one, the tick that begins the window then finds all but that turn's answer warm.
@@ -115,7 +131,7 @@ def prewarm(
     upto, tokens = warm, 0
     while upto < len(turns):
         tokens += turns[upto].tokens
-        if upto > warm and tokens > STEP_TOKENS:
+        if upto > warm and tokens > step:
             break
         upto += 1
     along = flight if upto == len(turns) else None

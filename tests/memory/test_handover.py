@@ -7,7 +7,16 @@ from statistics import median
 import pytest
 
 from memory.facts import Prewarmed
-from memory.handover import CHASES, FAILURES, PATIENCE, STEP_TOKENS, Draft, Handover, prewarm
+from memory.handover import (
+    CHASES,
+    FAILURES,
+    PATIENCE,
+    SMALL_STEP_TOKENS,
+    STEP_TOKENS,
+    Draft,
+    Handover,
+    prewarm,
+)
 from memory.plan import Head, Section, Text, Turn, WantPrewarm, WantSummary
 from tests.memory.driver import Driver
 from tests.memory.test_window import turn
@@ -41,6 +50,20 @@ def test_steps_grow_by_at_most_2048_tokens_and_have_distinct_identities() -> Non
     assert len(set(steps)) == len(steps)
     sizes = [b - a for a, b in zip([0, *steps[2:]], steps[2:], strict=False)]
     assert all(size * 300 <= STEP_TOKENS for size in sizes)
+
+
+def test_only_the_steps_that_follow_an_answer_are_large() -> None:
+    """The next tick is then far away; a later step may be what it has to wait for."""
+    ready, all_turns = handover(), turns(60, tokens=200)
+    sizes = []
+    for answered in (False, False, False, False, True, False, False):
+        if answered:
+            ready.answered()
+        want = ready.want(1, all_turns)
+        sizes.append((want.turns - ready.warm_turns) * 200)
+        ready.prewarmed(want.turns, True, 60)
+    large, small = STEP_TOKENS // 200 * 200, SMALL_STEP_TOKENS // 200 * 200
+    assert sizes == [large, large, small, small, large, large, small]
 
 
 def test_a_turn_larger_than_a_step_goes_alone() -> None:
