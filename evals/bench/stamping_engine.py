@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 
+from bridges.circuit import RealClock
 from orchestrator.wire.audio import Samples
 from tests.fakes.duplex_engine import MINICPM_LIKE, DuplexEngine, Unit
 
@@ -40,7 +41,7 @@ async def main() -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     async with DuplexEngine(
-        SCRIPT, MINICPM_LIKE, max_sessions=SESSIONS, keep_audio=False, voice=stamped
+        SCRIPT, MINICPM_LIKE, max_sessions=SESSIONS, keep_audio=False, voice=stamped, clock=RealClock()
     ) as engine:
         sys.stdout.write(f"{engine.url}\n")
         sys.stdout.flush()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -22,29 +20,13 @@ from orchestrator.settings import Settings
 from orchestrator.wire.audio import pcm16_to_float, write_wav
 from prompts.native import NativeProfile
 from prompts.native_loader import native_profile
-from tests.fakes.duplex_engine import MINICPM_LIKE, DuplexEngine, EngineProfile, Script
+from tests.fakes.duplex_engine import MINICPM_LIKE, DuplexEngine, EngineProfile, ScaledClock, Script
 from tests.fakes.listening import Listening
 from tests.fakes.speaker import tone
 
 SCALE = 10.0
 MODEL = "talker"
 FAMILY = "minicpmo_4_5"
-
-
-class FastClock:
-    """Seconds that pass ``scale`` times as fast as real ones. Implements ``Clock``."""
-
-    def __init__(self, scale: float = SCALE) -> None:
-        self._scale = scale
-
-    def now(self) -> float:
-        return time.monotonic() * self._scale
-
-    def wall_ms(self) -> int:
-        return round(time.time() * 1000)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds) / self._scale)
 
 
 class NativeServed(Listening):
@@ -79,7 +61,7 @@ class NativeServed(Listening):
         self.settings = Settings(**{**defaults, **settings})
         self.profile = profile or native_profile(FAMILY)
         self.elsewhere = elsewhere
-        self.clock = FastClock(1.0 if elsewhere else scale)
+        self.clock = ScaledClock(1.0 if elsewhere else scale)
         self.engines = [
             DuplexEngine(script, like, max_sessions=max_sessions, clock=self.clock)
             for _ in range(0 if elsewhere else engines)

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.session.events import OutputTranscriptDone
 from orchestrator.wire.errors import ResourceExhausted
 from tests.backends.native.harness import DUPLEX
-from tests.fakes.duplex_engine import Act, DuplexEngine, Kind, Unit
+from tests.fakes.duplex_engine import Act, DuplexEngine, Kind, ScaledClock, Unit
 from tests.native.pairs import ENGINE, Client, House, mark_of
 
 SCALE = 50.0
@@ -27,8 +27,9 @@ def told(client: Client) -> list[str]:
 
 
 async def test_two_sessions_stay_isolated_and_a_third_waits_for_a_confirmed_place() -> None:
-    async with DuplexEngine(echo, ENGINE, time_scale=SCALE, max_sessions=2) as engine:
-        house = House(engine, DUPLEX, rolls_over=False, scale=SCALE)
+    clock = ScaledClock(SCALE)
+    async with DuplexEngine(echo, ENGINE, clock=clock, max_sessions=2) as engine:
+        house = House(engine, DUPLEX, clock, rolls_over=False)
         first, second = await asyncio.gather(house.open(), house.open())
         with pytest.raises(ResourceExhausted) as refused:
             await house.open()
@@ -44,10 +45,11 @@ async def test_two_sessions_stay_isolated_and_a_third_waits_for_a_confirmed_plac
 
         # The engine takes its time to close: until it has said so the place is taken.
         engine.faults.close_ms = 3000
-        closing = asyncio.create_task(first.close())
-        await asyncio.sleep(1.0 / SCALE)
-        with pytest.raises(ResourceExhausted):
-            await house.open()
+        with clock.held():
+            closing = asyncio.create_task(first.close())
+            await engine.until(lambda: any(session.closing for session in engine.sessions))
+            with pytest.raises(ResourceExhausted):
+                await house.open()
         await closing
         figures = house.pool.statistics()["a"]
         assert (figures["sessions"], figures["closing"], figures["expired"]) == (1, 0, 0)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 from memory.tokens import estimate
 from orchestrator.session.events import NoticeEvent, OutputTranscriptDone, ResponseDone
-from tests.fakes.duplex_engine import Act, DuplexEngine, Faults, Kind, Unit
+from tests.fakes.duplex_engine import Act, DuplexEngine, Faults, Kind, ScaledClock, Unit
 from tests.native.pairs import ENGINE, House, mark_of, two_minutes
 
-SCALE = 40.0
+SCALE = 200.0
 MINUTES = 30
-UNIT_S = 1.0
 
 
 class Talker:
@@ -37,8 +34,9 @@ class Talker:
 async def test_half_an_hour_on_a_horizon_of_two_minutes() -> None:
     talker = Talker()
     faults = Faults(think_ms=300)
-    async with DuplexEngine(talker, ENGINE, time_scale=SCALE, max_sessions=2, faults=faults) as engine:
-        house = House(engine, two_minutes(), rolls_over=True, scale=SCALE)
+    clock = ScaledClock(SCALE)
+    async with DuplexEngine(talker, ENGINE, clock=clock, max_sessions=2, faults=faults) as engine:
+        house = House(engine, two_minutes(), clock, rolls_over=True)
         client = await house.open(instructions="You are a guide.")
         await client.talk(0, MINUTES * 60, silence=3)
         await client.close()
@@ -49,12 +47,10 @@ async def test_half_an_hour_on_a_horizon_of_two_minutes() -> None:
         notices = [event.code for event in client.seen if isinstance(event, NoticeEvent)]
         assert notices == ["rolled_over"] * (len(client.facts("engine_session_opened")) - 1)
 
-        # Every second reached exactly one engine session, in order, and none waited at a switch.
-        real = [(s, u) for s in sessions for u in s.units if mark_of(u) >= 0]
-        assert [mark_of(unit) for _, unit in real] == list(range(MINUTES * 60))
-        gaps = [(b[1].at - a[1].at, a[0] is not b[0]) for a, b in itertools.pairwise(real)]
-        usual = max(gap for gap, switched in gaps if not switched)
-        assert max(gap for gap, switched in gaps if switched) <= max(usual, UNIT_S) + UNIT_S
+        # Every second reached exactly one engine session, in order. None waited, at a switch or elsewhere:
+        # each was there before time went on, or the talk would have failed.
+        heard = [mark_of(unit) for session in sessions for unit in session.units]
+        assert [mark for mark in heard if mark >= 0] == list(range(MINUTES * 60))
 
         # Each seed is bounded and holds the last words that were heard.
         openings = client.facts("engine_session_opened")

@@ -9,10 +9,10 @@ from orchestrator.session.events import NoticeEvent, OutputTranscriptDelta, Resp
 from orchestrator.wire.audio import AudioFormat, Codec
 from prompts.native import Horizon, Seed
 from tests.backends.native.harness import FRAMES
-from tests.fakes.duplex_engine import PERSONAPLEX_LIKE, Act, DuplexEngine, Kind, Unit
+from tests.fakes.duplex_engine import PERSONAPLEX_LIKE, Act, DuplexEngine, Kind, ScaledClock, Unit
 from tests.native.pairs import House, mark_of
 
-SCALE = 10.0
+SCALE = 40.0
 UNITS = 2400
 MINUTE = replace(FRAMES, horizon=Horizon(1000, 12.5, 0, 40, Seed.INSTRUCTIONS, 320, turn_ends=False))
 
@@ -39,12 +39,13 @@ class Monologue:
 
 async def test_it_goes_on_in_a_fresh_session_during_a_pause() -> None:
     model = Monologue()
-    async with DuplexEngine(model, PERSONAPLEX_LIKE, time_scale=SCALE, max_sessions=2) as engine:
-        house = House(engine, MINUTE, rolls_over=True, scale=SCALE)
+    clock = ScaledClock(SCALE)
+    async with DuplexEngine(model, PERSONAPLEX_LIKE, clock=clock, max_sessions=2) as engine:
+        house = House(engine, MINUTE, clock, rolls_over=True)
         client = await house.open(
             instructions="You are kind.", input_format=AudioFormat(Codec.FLOAT32, 24000)
         )
-        await client.talk(0, UNITS, silence=10**6)
+        await client.talk(0, UNITS, silence=10**6, loses=True)
         used = [s for s in engine.sessions if any(mark_of(unit) >= 0 for unit in s.units)]
         notices = [event.code for event in client.seen if isinstance(event, NoticeEvent)]
         openings = client.facts("engine_session_opened")

@@ -20,8 +20,9 @@ from orchestrator.offline.drive import Played, PlayOptions, play
 from orchestrator.offline.timeline import Recording
 from orchestrator.wire.audio import Codec
 from prompts.native_loader import native_profile
+from tests.fakes.duplex_engine import ScaledClock
 from tests.native.checks import wrong_with
-from tests.native.serving import INPUTS, SCALE, FastClock, NativeServed, reference
+from tests.native.serving import INPUTS, SCALE, NativeServed, reference
 from tests.peers.conftest import Peers
 from tests.peers.peer import Peer
 
@@ -34,7 +35,7 @@ def served(folder: Path, peer: Peer) -> NativeServed:
     service = NativeServed(
         folder, max_sessions=2, profile=native_profile(peer.family), elsewhere=(peer.url, peer.model)
     )
-    service.clock = FastClock(SCALE)
+    service.clock = ScaledClock(SCALE)
     return service
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,28 +25,12 @@ from prompts.native import NativeProfile
 from prompts.native_loader import native_profile
 from tests.backends.native.harness import frames, samples
 from tests.fakes.backend import ListLog
-from tests.fakes.duplex_engine import MINICPM_LIKE, DuplexEngine, EngineProfile, Script
+from tests.fakes.duplex_engine import MINICPM_LIKE, DuplexEngine, EngineProfile, ScaledClock, Script
 from tests.fakes.duplex_engine.session import EngineSession
 
 E = TypeVar("E", bound=Event)
 FAMILY = "minicpmo_4_5"
 REFERENCE = "data:audio/wav;base64,UklGRg=="
-
-
-class FastClock:
-    """Seconds that pass ``scale`` times as fast as real ones. Implements ``Clock``."""
-
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
-
-    def now(self) -> float:
-        return time.monotonic() * self.scale
-
-    def wall_ms(self) -> int:
-        return round(time.time() * 1000)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds) / self.scale)
 
 
 @dataclass
@@ -58,7 +41,7 @@ class EngineRig:
     backend: NativeBackend
     engine: DuplexEngine
     pool: EnginePool
-    clock: FastClock
+    clock: ScaledClock
     log: ListLog
     rate_hz: int
     events: list[Event] = field(default_factory=list)
@@ -104,7 +87,7 @@ async def over_engine(
     **config: Any,
 ) -> AsyncIterator[EngineRig]:
     """An open session; everything ends with the block."""
-    clock = FastClock(scale)
+    clock = ScaledClock(scale)
     profile = profile or native_profile(family)
     config = {"auto_response": True, "extra_body": {"ref_audio": REFERENCE}, **config}
     async with DuplexEngine(script, like, clock=clock, max_sessions=max_sessions) as engine:

@@ -16,6 +16,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from bridges.circuit import RealClock
 from tests.fakes.duplex_engine.channel import Json, Wire
 from tests.fakes.duplex_engine.faults import Drop, Faults
 from tests.fakes.duplex_engine.intake import Refused
@@ -69,7 +70,7 @@ class DuplexEngine:
         self.script, self.profile, self.version = script, profile, version
         self.max_sessions = profile.max_sessions if max_sessions is None else max_sessions
         self.clock: Clock = clock or ScaledClock(time_scale)
-        self.lease_clock: Clock = clock or ScaledClock()
+        self.lease_clock: Clock = clock or RealClock()
         self.faults = faults or Faults()
         self.journal_bytes, self.journal_s, self.keep_audio = journal_bytes, journal_s, keep_audio
         self.voice = voice

@@ -56,12 +56,15 @@ class Model:
         self._calls = 0
         self._prompt, self._said = profile.prefix_tokens, 0
         self.units: list[Unit] = []
+        self.newest: Unit | None = None
+        """The last one that came, taken yet or not."""
         self.epoch = 0
         self.turn_id = 0
         self.open: SpokenResponse | None = None
 
     def put(self, unit: Unit) -> None:
         self._anchor = self._clock.now()
+        self.newest = unit
         self._queue.put_nowait(unit)
 
     @property

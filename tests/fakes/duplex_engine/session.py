@@ -416,6 +416,7 @@ class EngineSession:
 
     async def _close(self, event: Json) -> None:
         self.closing = True
+        self.engine.changed()
         faults = self.engine.faults
         self.model.epoch += 1
         if faults.close_silent:
