@@ -109,16 +109,14 @@ async def test_a_barge_in_drops_what_was_not_heard_and_keeps_what_was(tmp_path: 
         assert part["transcript"] == heard
         before = len(t.of("response.output_audio.delta"))
         await eventually(lambda: speaker.cut == 1)
-        memory = served.memory(t.session_id)
-        await eventually(lambda: bool(memory.parts.open.interruptions))
-        assert memory.parts.open.interruptions[0][1] == heard
-        assert [line.text for line in memory.parts.qa.recent if line.kind != "query"] == [heard]
+        history = served.memory(t.session_id).parts.qa
+        await eventually(lambda: [line.text for line in history.recent if line.kind != "query"] == [heard])
         await t.ask("and now?")
         await t.send("response.create")
         await t.until("response.output_audio.delta")
         assert len(t.of("response.output_audio.delta")) == before + 1
-        asked = [chat for chat in engine.chats if chat.continued][-1]
-        assert "heard only" in str(asked.messages)
+        asked = str([chat for chat in engine.chats if chat.continued][-1].messages)
+        assert asked.count("heard only") == 1 and heard in asked
 
 
 async def test_the_openai_client_hears_it_and_acknowledges_nothing(tmp_path: Path) -> None:
