@@ -12,7 +12,7 @@ import uvloop
 from bridges.circuit import Clock
 from bridges.duplex_client.client import DuplexLink
 from bridges.duplex_client.link import AudioChunk, EngineEvent, EngineUnit, LinkOptions, SpokenText
-from tests.fakes.duplex_engine import DuplexEngine
+from tests.fakes.duplex_engine import DuplexEngine, ScaledClock
 
 SESSION = {
     "modalities": ["text", "audio"],
@@ -61,7 +61,7 @@ class Linked:
     def pcm(self) -> bytes:
         return b"".join(event.pcm for event in self.of(AudioChunk))
 
-    async def until(self, true: Callable[[], Any], seconds: float = 20.0) -> None:
+    async def until(self, true: Callable[[], Any], seconds: float = 60.0) -> None:
         """Wait for events until this is true of them."""
         async with asyncio.timeout(seconds):
             while not true():
@@ -88,8 +88,8 @@ async def linked(
     opening: bool = True,
     **changed: Any,
 ) -> AsyncIterator[Linked]:
-    """An open link; closed at the end."""
-    link = DuplexLink(options(engine, **changed), clock=clock, jitter=lambda: 0.0)
+    """An open link; closed at the end. Without a ``clock`` in real time, less a busy machine's pauses."""
+    link = DuplexLink(options(engine, **changed), clock=clock or ScaledClock(), jitter=lambda: 0.0)
     one = Linked(link, reading=reading)
     try:
         if opening:
