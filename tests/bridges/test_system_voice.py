@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -17,6 +16,8 @@ from bridges.circuit import RealClock
 from bridges.clause_speaker import RATE_HZ, ClauseSpeaker
 from bridges.speech import SpeechError, SpokenChunk
 from bridges.system_voice import SystemOptions, SystemVoice
+from tests.realtime.serving import eventually
+from tests.realtime.test_system_voice import speech_processes
 
 TEXT = "Please tell me, when the **red car** 👍 reaches the bridge. Thank you."
 
@@ -30,10 +31,6 @@ async def spoken(speaker: ClauseSpeaker, text: str = TEXT, language: str = "en")
     return [chunk async for chunk in speaker.speak(words_of(text), None, language)]
 
 
-def speech_processes() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children(recursive=True) if p.name() in ("flite", "espeak-ng")]
-
-
 @pytest.mark.parametrize("program", ["flite", "espeak-ng"])
 async def test_a_text_is_said_in_short_chunks_with_marks_that_end_with_it(program: str) -> None:
     chunks = await spoken(ClauseSpeaker(SystemVoice(SystemOptions(program)), RealClock()))
@@ -42,7 +39,7 @@ async def test_a_text_is_said_in_short_chunks_with_marks_that_end_with_it(progra
     assert all(len(chunk.pcm) % 2 == 0 and len(chunk.pcm) <= RATE_HZ * 2 // 5 for chunk in chunks)
     pcm = np.frombuffer(b"".join(chunk.pcm for chunk in chunks), "<i2")
     assert 2.0 < len(pcm) / RATE_HZ < 8.0 and np.abs(pcm).max() > 2000
-    assert not speech_processes()
+    await eventually(lambda: not speech_processes())
 
 
 @pytest.mark.parametrize("program", ["flite", "espeak-ng"])
@@ -80,26 +77,25 @@ def program(folder: Path, body: str) -> str:
 
 
 async def test_who_is_cut_off_leaves_no_process(tmp_path: Path) -> None:
-    path = program(tmp_path, "exec sleep 600")
+    told = tmp_path / "pid"
+    path = program(tmp_path, f"echo $$ > {told}.new; mv {told}.new {told}; exec sleep 600")
     voice = SystemVoice(SystemOptions("flite"), path)
-    others = set(psutil.Process().children())
     speaking = asyncio.create_task(spoken(ClauseSpeaker(voice, RealClock()), "Hello. "))
-    while not voice.statistics()["running"]:  # noqa: ASYNC110
-        await asyncio.sleep(0)
-    (process,) = set(psutil.Process().children()) - others
-    began = time.monotonic()
+    await eventually(told.exists)
+    process = psutil.Process(int(told.read_text()))
     speaking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await speaking
-    assert time.monotonic() - began < 0.3
-    assert not process.is_running() and voice.statistics() == {"running": 0, "waiting": 0}
+    await eventually(lambda: not process.is_running())
+    assert voice.statistics() == {"running": 0, "waiting": 0}
 
 
 async def test_the_generator_closed_between_chunks_ends_the_process() -> None:
     speaker = ClauseSpeaker(SystemVoice(), RealClock())
     async with aclosing(speaker.speak(words_of(TEXT * 5), None, "en")) as chunks:
         await anext(chunks)
-    assert not speech_processes() and speaker.statistics() == {"texts": 1, "failed": 0, "cut": 1}
+    await eventually(lambda: not speech_processes())
+    assert speaker.statistics() == {"texts": 1, "failed": 0, "cut": 1}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +103,8 @@ async def test_the_generator_closed_between_chunks_ends_the_process() -> None:
     [("exit 3", "speech_failed"), ("echo nonsense", "speech_format"), ("exec sleep 60", "speech_timeout")],
 )
 async def test_a_program_that_fails_is_told(tmp_path: Path, body: str, code: str) -> None:
-    voice = SystemVoice(SystemOptions("flite", piece_s=0.5), program(tmp_path, body))
+    piece_s = 0.5 if code == "speech_timeout" else 60.0
+    voice = SystemVoice(SystemOptions("flite", piece_s=piece_s), program(tmp_path, body))
     with pytest.raises(SpeechError) as told:
         await spoken(ClauseSpeaker(voice, RealClock()))
     assert told.value.code == code and voice.statistics()["running"] == 0

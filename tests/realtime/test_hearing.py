@@ -112,7 +112,6 @@ async def test_speech_stops_the_answer_and_is_the_next_question(tmp_path: Path) 
         assert (decided["action"], decided["reason"]) == ("barge_in", "server_vad_speech_started")
         await t.until("response.created")
         await eventually(lambda: served.memory(t.session_id).query == "stop, what time is it?")
-        assert served.memory(t.session_id).parts.open.interruptions or t.of(COMPLETED)
 
 
 async def test_in_auto_mode_what_is_said_is_asked_without_a_commit(tmp_path: Path) -> None:

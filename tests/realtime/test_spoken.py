@@ -115,6 +115,8 @@ async def test_a_barge_in_drops_what_was_not_heard_and_keeps_what_was(tmp_path: 
         await t.send("response.create")
         await t.until("response.output_audio.delta")
         assert len(t.of("response.output_audio.delta")) == before + 1
+        await t.send("response.cancel")
+        await t.until("response.done")
         asked = str([chat for chat in engine.chats if chat.continued][-1].messages)
         assert asked.count("heard only") == 1 and heard in asked
 
