@@ -25,7 +25,7 @@ def mute(_: dict[str, Any]) -> Answer:
 
 
 def test_an_answer_in_time_is_alive_and_a_late_one_slow(engine: ScriptedEngine) -> None:
-    assert probe(engine.url).liveness is Liveness.ALIVE
+    assert probe(engine.url, expected_s=60.0).liveness is Liveness.ALIVE
     late = probe(engine.url, "m", expected_s=0.0)
     assert late.liveness is Liveness.SLOW and late.seconds is not None
 
@@ -39,7 +39,7 @@ def test_no_answer_while_other_work_goes_on_is_slow(engine: ScriptedEngine) -> N
     steps = count(1)
     engine.routes["/v1/chat/completions"] = mute
     engine.routes["/metrics"] = lambda _: (200, f'vllm:generation_tokens_total{{m="x"}} {next(steps)}.0\n')
-    assert probe(engine.url, deadline_s=0.3).liveness is Liveness.SLOW
+    assert probe(engine.url, deadline_s=3.0).liveness is Liveness.SLOW
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/metrics"])

@@ -29,7 +29,7 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Start]:
     """``start("crash")``: ``launch.up`` of a pretended engine, in a cache folder of its own."""
     monkeypatch.setenv("VIGIL_CACHE", str(tmp_path))
     profile = load_profile("standin-cpu").changed(
-        deadlines={"boot_s": 20.0, "warmup_s": 20.0, "stop_s": 5.0}, model={"path": "x/y", "builder": None}
+        deadlines={"boot_s": 90.0, "warmup_s": 90.0, "stop_s": 5.0}, model={"path": "x/y", "builder": None}
     )
     monkeypatch.setattr(
         launch, "engine_venv", lambda kind, progress: EngineVenv(Path(sys.executable), "0.32.0", False)
@@ -93,7 +93,7 @@ def test_a_child_that_outlives_its_leader_is_found_and_stopped(start: Start) -> 
     running = start()
     leader, child = psutil.Process(running.pid), psutil.Process(running.pid).children()[0]
     leader.kill()
-    leader.wait(10)
+    leader.wait(60)
     assert not running.alive()
     found = supervisor.find("standin-cpu")
     assert found == running and group(found) == [child]
@@ -105,7 +105,7 @@ def test_a_dead_one_is_replaced(start: Start) -> None:
     first = start()
     for process in group(first):
         process.kill()
-    supervisor.wait_until_gone(first, 5.0)
+    supervisor.wait_until_gone(first, 60.0)
     second = start()
     assert second.pid != first.pid and second.alive()
 
@@ -134,11 +134,12 @@ def test_one_that_never_listens_is_stopped_at_its_deadline(start: Start) -> None
 
 
 @pytest.mark.parametrize(
-    ("how", "words"), [("mute", "did not answer a request"), ("broken", "EngineCore is gone")]
+    ("how", "warmup_s", "words"),
+    [("mute", 1.0, "did not answer a request"), ("broken", 60.0, "EngineCore is gone")],
 )
-def test_health_alone_is_not_believed(start: Start, how: str, words: str) -> None:
+def test_health_alone_is_not_believed(start: Start, how: str, warmup_s: float, words: str) -> None:
     with pytest.raises(BootFailed, match=words):
-        start(how, change={"deadlines": {"warmup_s": 1.0}})
+        start(how, change={"deadlines": {"warmup_s": warmup_s}})
     assert supervisor.running_engines() == []
 
 
