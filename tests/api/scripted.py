@@ -18,7 +18,7 @@ from orchestrator.api.quota import Quota, Quotas
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
 from orchestrator.runtime.actor import SessionParts
-from orchestrator.runtime.clock import SystemClock, system_ids
+from orchestrator.runtime.clock import system_ids
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.session.backend import (
     Action,
@@ -38,6 +38,7 @@ from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import NotFound
 from tests.api.doors import make_access
 from tests.fakes.backend import ListLog, ScriptedBackend, tick_done
+from tests.fakes.duplex_engine import ScaledClock
 
 CAPABILITIES = Capabilities(chunk_period_ms=1000, optional_input_modalities=("video",))
 LIMITS = ApiLimits(
@@ -46,8 +47,8 @@ LIMITS = ApiLimits(
     frames_per_request=4,
     query_chars=200,
     requests_per_session=4,
-    body_s=5.0,
-    request_s=5.0,
+    body_s=60.0,
+    request_s=60.0,
     event_streams=2,
 )
 
@@ -177,7 +178,7 @@ class Server:
         self.engine = EngineState(True, "ready", "answered lately")
         self.ticks = TickStarts()
         self.metrics = Metrics()
-        clock = SystemClock()
+        clock = ScaledClock()
         quotas = Quotas(quota or Quota())
         self.registry = Registry(
             self._build,
@@ -209,7 +210,7 @@ class Server:
             metrics=self.metrics,
             text_engine=self.texts,
             fetch_image=fetch,
-            access=make_access(tenants, quotas, origins),
+            access=make_access(tenants, quotas, origins, clock=clock),
             engine_state=lambda: self.engine,
             memory_of=self._memory,
             sessions=NoRecords(),

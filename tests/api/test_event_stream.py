@@ -92,7 +92,7 @@ async def test_one_that_takes_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -
         if message["type"] == "http.response.body":
             await asyncio.Event().wait()  # the socket is full
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await EventStream(endless(), readers, "s")(SCOPE, receive, send)
         await closed.wait()
     assert not readers

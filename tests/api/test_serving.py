@@ -117,7 +117,7 @@ async def test_a_wedged_engine_is_told_by_its_missing_answers(tmp_path: Path) ->
     timeouts = {"watch_s": 0.05, "ping_s": 0.05}
     async with FakeEngine() as engine, Served(engine, tmp_path, timeouts=timeouts) as served:
         engine.faults.append(Fault(hang=True, times=1000))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "engine_wedged" not in (ready := await served.client.get("/ready")).text:
                 pass
         assert ready.status_code == 503
@@ -180,7 +180,7 @@ async def test_the_command_serves_and_drains_on_sigterm(tmp_path: Path) -> None:
             answered = await client.post("/v1/chat/completions", json=body)
             assert answered.json()["interaction"]["action"] == "silence"
             process.send_signal(signal.SIGTERM)
-            _, rest = await asyncio.wait_for(process.communicate(), 30)
+            _, rest = await asyncio.wait_for(process.communicate(), 60)
             assert process.returncode == 0, rest
             assert b"Traceback" not in rest
 

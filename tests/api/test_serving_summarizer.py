@@ -83,7 +83,7 @@ async def test_a_slow_writer_has_its_own_deadline(tmp_path: Path) -> None:
     async with (
         FakeEngine(**SMALL, summaries=["By the engine."]) as engine,
         FakeEngine(model="writer") as writer,
-        Served(engine, tmp_path, **settings(writer, deadline_s=0.05)) as served,
+        Served(engine, tmp_path, **settings(writer, deadline_s=1.0)) as served,
     ):
         writer.faults.append(Fault(hang=True, times=1000, when=of_kind("summary")))
         await watch(served, lambda: "By the engine." in told(served))

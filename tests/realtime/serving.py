@@ -20,7 +20,7 @@ from orchestrator.api.quota import Quotas
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
 from orchestrator.runtime.actor import SessionParts
-from orchestrator.runtime.clock import SystemClock, system_ids
+from orchestrator.runtime.clock import system_ids
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.server import server_config
 from orchestrator.session.backend import Capabilities, SessionConfig
@@ -30,6 +30,7 @@ from orchestrator.wire.errors import VigilError
 from tests.api.doors import make_access
 from tests.api.scripted import LIMITS, NoRecords, Texts
 from tests.fakes.backend import ListLog, ScriptedBackend
+from tests.fakes.duplex_engine import ScaledClock
 from tests.fakes.listening import QuietServer
 
 MODEL = "scripted"
@@ -69,7 +70,7 @@ class Scripted:
         self._prepare = prepare
         self._check = check
         self._make = make
-        clock = SystemClock()
+        clock = ScaledClock()
         self.registry = Registry(self._build, clock, system_ids, limits=limits or RegistryLimits())
         self.context = ApiContext(
             version="0",
@@ -95,7 +96,7 @@ class Scripted:
             metrics=Metrics(),
             text_engine=Texts(),
             fetch_image=None,
-            access=make_access(tenants, quotas, origins, failed_logins),
+            access=make_access(tenants, quotas, origins, failed_logins, clock=clock),
             engine_state=lambda: EngineState(True, "ready", "answered lately"),
             memory_of=lambda _: MemoryView(),
             sessions=NoRecords(),
@@ -164,7 +165,7 @@ class Scripted:
         return SessionParts(backend, log)
 
 
-async def eventually(condition: Callable[[], Any], timeout_s: float = 15.0) -> Any:
+async def eventually(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     """Wait until the condition holds; what it gives."""
     async with asyncio.timeout(timeout_s):
         while not (value := condition()):  # noqa: ASYNC110  what is waited for has no event

@@ -135,7 +135,7 @@ class Slow:
 async def test_case_67_a_slow_reader_ends_its_own_session_alone() -> None:
     outbox = OutboxLimits(max_bytes=768 * 1024)
     limits = RegistryLimits(max_sessions=2, session=SessionLimits(outbox=outbox), reaper_interval_s=0.05)
-    realtime = RealtimeLimits(write_s=20, last_events_s=20)
+    realtime = RealtimeLimits(write_s=60, last_events_s=60)
     async with Scripted(limits=limits, realtime=realtime) as server, Talker(server.url, opening={}) as other:
         await begin_response(server, other)
         sock = await Slow(server.url).connected()
@@ -173,7 +173,7 @@ async def test_case_67_a_slow_reader_ends_its_own_session_alone() -> None:
 
 async def test_a_client_that_reads_nothing_loses_its_socket_but_not_its_session() -> None:
     """After the write deadline the connection is cut; the session waits for a resume like any other."""
-    realtime = RealtimeLimits(write_s=0.2)
+    realtime = RealtimeLimits(write_s=1.0)
     limits = RegistryLimits(session=SessionLimits(outbox=OutboxLimits(max_bytes=2**26, max_events=4096)))
     async with Scripted(limits=limits, realtime=realtime) as server:
         sock = await Slow(server.url).connected()

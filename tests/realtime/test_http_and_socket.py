@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.api.scripted import error
 from tests.api.serving import Served
+from tests.fakes.duplex_engine import ScaledClock
 from tests.fakes.engine import FakeEngine, Seen
 from tests.realtime.serving import eventually
 from tests.realtime.talker import Talker
@@ -64,8 +66,11 @@ async def test_a_socket_joins_a_session_that_began_over_http(tmp_path: Path) -> 
         assert (await served.see(4)).json()["interaction"]["window_frames"] == 5
 
 
-async def test_a_session_that_goes_on_over_http_does_not_wait_for_its_socket(tmp_path: Path) -> None:
+async def test_a_session_that_goes_on_over_http_does_not_wait_for_its_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Contract: the grace is for clients that may come back, not for a session that another one drives."""
+    monkeypatch.setattr("orchestrator.app.SystemClock", ScaledClock)
     settings = {**UNGATED, "realtime": {"grace_s": 1.0, "reaper_s": 0.05}}
     async with FakeEngine(says) as engine, Served(engine, tmp_path, **settings) as served:
         await served.see(0)
