@@ -124,7 +124,7 @@ def serve_here(*arguments: str, data: Path) -> Any:
         "--no-auth-required",
         *arguments,
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=150)
 
 
 def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
@@ -157,14 +157,14 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         command = [sys.executable, "-m", "orchestrator.cli", "serve", "--no-auth-required"]
         command += ["--data", str(tmp_path), "--port", port]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=150)
     assert done.returncode == Exit.USAGE
     assert f"127.0.0.1:{port}" in done.stderr
 
 
 def test_without_keys_nothing_is_served_unless_that_is_asked_for(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "orchestrator.cli", "serve", "--data", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
     assert done.returncode == Exit.USAGE
     assert "vigil key NAME" in done.stderr
     assert "--no-auth-required" in done.stderr
@@ -183,7 +183,7 @@ def test_a_made_key_opens_what_its_hash_is_given_to(served: list[Settings]) -> N
 
 def test_the_service_imports_no_evals() -> None:
     code = "import sys, orchestrator.cli, orchestrator.serve; print([m for m in sys.modules if 'evals' in m])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150)
     assert done.stdout.strip() == "[]", done.stderr
 
 

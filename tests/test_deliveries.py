@@ -43,7 +43,7 @@ class Receiver:
             raise answer
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(holds)
 
     @property
@@ -79,13 +79,13 @@ class Service:
         return session
 
     async def counted(self, what: str, times: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.counts[what] < times:
                 await settle()
 
     async def retry(self, seconds: float) -> None:
         """Let the clock run once the reader waits on it."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not self.clock.sleepers:
                 await settle()
         await self.clock.advance(seconds)
@@ -168,7 +168,7 @@ async def test_one_that_is_never_taken_is_given_up(tmp_path: Path) -> None:
         session = await made.session()
         made.receiver.answers = [FAILED] * 1000
         alert(session, "lost")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not made.counts["expired"]:
                 await made.clock.advance(60.0)
         assert made.deliveries.statistics()["waiting"] == 0
@@ -213,7 +213,7 @@ async def test_a_next_process_goes_on_where_this_one_was(tmp_path: Path, closed:
             await receiver.until(lambda: receiver.said[3:] == ["it goes on"])
     async with service(tmp_path, clock, receiver) as made:
         await made.deliveries.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while made.deliveries.statistics()["readers"]:
                 await settle()
     assert len(receiver.taken) == len({event["id"] for event in receiver.taken})

@@ -38,14 +38,14 @@ class Reading:
 
     async def looks(self) -> None:
         """Return once it has looked at all there is now, and reads on."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not self._looked.locked():
                 await self._looked.acquire()
             for _ in range(2):
                 await self._looked.acquire()
 
     async def end(self) -> tuple[list[int], str | None]:
-        await asyncio.wait_for(self._task, 20)
+        await asyncio.wait_for(self._task, 60)
         return self.seen, self.tail.reason
 
 

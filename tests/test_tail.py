@@ -27,7 +27,7 @@ async def opened(folder: Path) -> AsyncIterator[tuple[Store, Bells, DurableSessi
 
 async def read(tail: Tail, idle_s: float = 60.0) -> list[int]:
     """All numbers up to the end of the reading."""
-    async with asyncio.timeout(20), aclosing(tail.pages(idle_s)) as pages:
+    async with asyncio.timeout(60), aclosing(tail.pages(idle_s)) as pages:
         return [entry.seq async for page in pages for entry in page]
 
 
@@ -52,7 +52,7 @@ async def test_only_what_is_durable_is_given_out(tmp_path: Path) -> None:
     """Contract: a crash never takes back what a reader has seen."""
     async with opened(tmp_path) as (store, bells, session):
         session.log.append("fact", {})
-        async with asyncio.timeout(20), aclosing(Tail(store, bells, "s", 0).pages(60.0)) as pages:
+        async with asyncio.timeout(60), aclosing(Tail(store, bells, "s", 0).pages(60.0)) as pages:
             for seq in range(1, 6):
                 (entry,) = await anext(pages)
                 assert session.log.statistics()["durable"] >= entry.seq == seq
@@ -90,7 +90,7 @@ async def test_a_session_closed_by_another_process_is_noticed_in_a_pause(tmp_pat
         await session.release()
         other = await Store.open(f"sqlite:///{tmp_path}/vigil.db", tmp_path, now_ms=VirtualClock().wall_ms)
         tail = Tail(store, bells, "s", 0)
-        async with asyncio.timeout(20), aclosing(tail.pages(0.01)) as pages:
+        async with asyncio.timeout(60), aclosing(tail.pages(0.01)) as pages:
             assert await anext(pages) == ()
             await (await other.session("s")).close()  # no bell rings here
             await other.close()
@@ -102,7 +102,7 @@ async def test_how_far_a_live_reader_is_behind(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, bells, session):
         session.log.append("fact", {})
         tail = Tail(store, bells, "s", 0)
-        async with asyncio.timeout(20), aclosing(tail.pages(0.01)) as pages:
+        async with asyncio.timeout(60), aclosing(tail.pages(0.01)) as pages:
             await anext(pages)
             assert tail.behind == 0
             assert await anext(pages) == ()

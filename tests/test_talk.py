@@ -88,7 +88,7 @@ async def test_ctrl_c_closes_the_session(tmp_path: Path) -> None:
         process.stdin.write(b"talk\n")
         await asyncio.wait_for(process.stdout.readexactly(10), 60)
         process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(process.wait(), 30) == 0, await process.stderr.read()
+        assert await asyncio.wait_for(process.wait(), 60) == 0, await process.stderr.read()
         assert not served.core.registry.statistics()["open"]
         assert b"Traceback" not in await process.stderr.read()
 

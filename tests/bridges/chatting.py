@@ -68,6 +68,6 @@ def text_of(deltas: list[Delta]) -> str:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Yield to the loop until something real (a socket) has made ``condition`` true."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - nothing on the other side can set an event
             await asyncio.sleep(0.001)

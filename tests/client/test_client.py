@@ -37,7 +37,7 @@ async def service(folder: Path, per_token_s: float = 0.0, **settings: Any) -> As
 async def until(client: VigilClient, kind: type[Any]) -> tuple[list[Incoming], Any]:
     """Events up to the next of that kind, and that one."""
     seen: list[Incoming] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for event in client.events():
             seen.append(event)
             if isinstance(event, kind):

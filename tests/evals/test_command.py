@@ -122,7 +122,7 @@ def test_help_names_every_exit_code():
 def vigil(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "orchestrator.cli", "replay", *args],
-        cwd=cwd, capture_output=True, text=True, timeout=100, env={"PATH": "", "PYTHONPATH": str(REPO)},
+        cwd=cwd, capture_output=True, text=True, timeout=150, env={"PATH": "", "PYTHONPATH": str(REPO)},
     )  # fmt: skip
 
 

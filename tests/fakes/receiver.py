@@ -56,7 +56,7 @@ class FakeReceiver:
         return [got for got in self.got if 200 <= got.status < 300]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(holds)
 
     async def __aenter__(self) -> FakeReceiver:

@@ -88,7 +88,7 @@ class FakeSolver:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something that happened here has made ``holds`` true."""
-        async with asyncio.timeout(20), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(holds)
 
     async def __aenter__(self) -> FakeSolver:

@@ -55,7 +55,7 @@ class Raw:
         await self.socket.send(orjson.dumps({"type": type_, **fields}).decode())
 
     async def hear(self, *types: str) -> dict[str, Any]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 event = orjson.loads(await self.socket.recv())
                 self.events.append(event)
@@ -308,7 +308,7 @@ async def test_as_a_program() -> None:
     )  # fmt: skip
     try:
         assert program.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             ready = (await program.stdout.readline()).decode().split()
         assert ready[0] == "READY"
         async with connect(ready[1]) as socket:

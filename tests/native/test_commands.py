@@ -52,7 +52,7 @@ async def serving(data: Path, *engines: DuplexEngine) -> AsyncIterator[tuple[str
         draining = asyncio.create_task(process.stderr.read())
         yield found[1], told
         process.terminate()
-        assert await asyncio.wait_for(process.wait(), 30) == 0, (await draining).decode()
+        assert await asyncio.wait_for(process.wait(), 60) == 0, (await draining).decode()
 
 
 async def run(*arguments: str) -> tuple[int | None, str, str]:
@@ -115,7 +115,7 @@ async def test_ctrl_c_closes_the_session_and_writes_what_came(folder: Path) -> N
     ):
         await eventually(lambda: len(engine.sessions) > 1 and len(engine.sessions[-1].units) >= 2, 60)
         process.send_signal(signal.SIGINT)
-        _, err = await asyncio.wait_for(process.communicate(), 30)
+        _, err = await asyncio.wait_for(process.communicate(), 60)
         assert process.returncode == 1 and b"Traceback" not in err, err
         assert rows_of(folder / "cut")[-1]["closed"] == "client_close"
         await eventually(lambda: not engine.live)

@@ -42,7 +42,7 @@ async def dying(socket: ServerConnection) -> None:
 async def test_what_came_is_returned() -> None:
     async with serve(dying, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             played = await play([ORDER], PlayOptions(url))
     assert not played.ok and not played.drained
     assert played.heard.any()

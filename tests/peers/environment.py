@@ -72,7 +72,7 @@ def peer_venv(progress: Progress = silent) -> PeerVenv:
 
 def _repair(python: str) -> None:
     """What is there for another torch must not be loaded, and vLLM must be found under its own name."""
-    done = subprocess.run([python, "-c", PACKAGES], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([python, "-c", PACKAGES], capture_output=True, text=True, timeout=150, check=True)
     packages = Path(done.stdout.strip())
     for library in packages.joinpath("torchaudio").rglob("*.so"):
         library.unlink()

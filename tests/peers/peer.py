@@ -107,7 +107,7 @@ class Peer:
             self._call("die", {})
         self._process.wait(STOP_S)
 
-    def settle(self, seconds: float = 10.0) -> None:
+    def settle(self, seconds: float = 60.0) -> None:
         """Until no session is left: a test starts with all places free."""
         until = time.monotonic() + seconds
         while self.status()["sessions"]:

@@ -53,14 +53,14 @@ async def stand(stands: Stands) -> Stand:
 
 
 async def freed(stand: Stand, left: int = 0) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await stand.sessions() > left:  # noqa: ASYNC110 - the genuine server is another process
             await asyncio.sleep(0.05)
 
 
 async def reached(stand: Stand, session_id: str, units: int) -> None:
     """Until the model got that many units: what is only written when a socket breaks may be lost with it."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(await stand.heard(session_id)) < units:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 

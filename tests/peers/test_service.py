@@ -48,7 +48,7 @@ async def played(service: NativeServed, *recordings: Recording, **options: Any) 
 async def until(events: AsyncIterator[Any], kind: str) -> list[Any]:
     """Events up to the first of ``kind``, that one included."""
     seen: list[Any] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for event in events:
             seen.append(event)
             if event.type == kind:

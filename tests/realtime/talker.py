@@ -13,7 +13,7 @@ import orjson
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 Event = dict[str, Any]
 
 

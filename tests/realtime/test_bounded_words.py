@@ -166,7 +166,7 @@ async def test_a_session_object_that_is_sent_back_freezes_nothing() -> None:
         await talker.send("response.create")
         created = await talker.until("response.created")
         await talker.send("session.update", session={"extra_body": {"auto_response": True}})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             session = (await talker.until("session.updated"))["session"]
         assert session["active_response_id"] == created["response"]["id"]
         assert session["turn_state"] == "assistant_generating"

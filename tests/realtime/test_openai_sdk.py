@@ -39,7 +39,7 @@ class Conversation:
         self.seen: list[Any] = []
 
     async def until(self, type_: str) -> Any:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 event = await self.connection.recv()
                 if strictly.check(event.model_dump(exclude_unset=True)):

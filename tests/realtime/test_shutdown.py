@@ -34,6 +34,6 @@ async def test_what_is_being_said_is_finished_and_every_client_is_told(tmp_path:
                 assert done["response"]["output"][0]["content"][0]["text"].endswith(" 39")
                 assert speaking.types[-1] == "session.closed"
                 assert (await new.closed())[0] == 1012
-            _, rest = await asyncio.wait_for(process.communicate(), 30)
+            _, rest = await asyncio.wait_for(process.communicate(), 60)
             assert process.returncode == 0, rest
             assert b"Traceback" not in rest

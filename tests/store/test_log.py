@@ -41,7 +41,7 @@ async def test_unflushed_rows_reach_the_disk_within_the_linger(stores: Stores, s
     log = (await new_session(store)).log
     log.append("k", {})
     other = await stores.open()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await (await other.session("s1")).log.read():
             await (await other.session("s1")).release()
 

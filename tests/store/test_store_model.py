@@ -73,7 +73,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = self.run(self._open())
 
     def run(self, work: Any) -> Any:
-        return self.loop.run_until_complete(asyncio.wait_for(work, 30))
+        return self.loop.run_until_complete(asyncio.wait_for(work, 60))
 
     async def _open(self) -> Store:
         keeping = Keeping(session_ms=SESSION_MS, frame_ms=FRAME_MS)

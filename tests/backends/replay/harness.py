@@ -290,7 +290,7 @@ class Session:
         await self.backend.close("test_over")
         if not self.read:
             self.read_on()
-        await asyncio.wait_for(self._reader, 5)
+        await asyncio.wait_for(self._reader, 60)
 
     def read_on(self) -> None:
         self.read = True

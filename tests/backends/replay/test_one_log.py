@@ -99,7 +99,7 @@ async def one_session(seed: int) -> None:
     assert plan_bytes(memory.plan()).data == shown, seed
     closing = asyncio.create_task(session.close("over"))
     await clock.advance(1.0)
-    await asyncio.wait_for(asyncio.gather(closing, listener), 10)
+    await asyncio.wait_for(asyncio.gather(closing, listener), 60)
     record = SessionRecord()
     for entry in await log.read():
         record.apply(entry.kind, entry.data)

@@ -30,7 +30,7 @@ async def woken(one: Linked, engine: DuplexEngine, end: object) -> None:
     ]
     await asyncio.sleep(0)
     await end() if callable(end) else None  # type: ignore[misc]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         results = await asyncio.gather(*waiting, return_exceptions=True)
     for result in results[:5]:
         assert isinstance(result, LinkError) and result.code in CODES
