@@ -38,7 +38,7 @@ def test_the_file_is_valid(profile: str) -> None:
         env={**os.environ, "VIGIL_AUTH__API_KEYS": f"me={HASH}"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
     )
     assert done.returncode == 0, done.stderr
 
@@ -140,9 +140,9 @@ def test_the_commands_of_the_cpu_profile_start(tmp_path: Path) -> None:
     with started(named, base, engine_log) as engine_process:
         wait_for(f"http://127.0.0.1:{engine_port}/v1/models", engine_process, engine_log, 300)
         with started(vigil["command"], environment, log) as process:
-            wait_for(f"http://127.0.0.1:{port}/ready", process, log, 60)
+            wait_for(f"http://127.0.0.1:{port}/ready", process, log, 150)
             refused = httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=5)
             assert refused.status_code == 401
-            models = wait_for(f"http://127.0.0.1:{port}/v1/models", process, log, 60).json()
+            models = wait_for(f"http://127.0.0.1:{port}/v1/models", process, log, 150).json()
             assert json.dumps(models).count("standin") >= 1
         assert process.returncode == 0, log.read_text()

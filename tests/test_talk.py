@@ -41,7 +41,7 @@ async def talking(url: str, *flags: str, stdin: int = PIPE) -> AsyncIterator[Pro
 
 async def said(process: Process, lines: str) -> tuple[str, str]:
     """Everything that it prints for this input, to its end."""
-    out, err = await asyncio.wait_for(process.communicate(lines.encode()), 60)
+    out, err = await asyncio.wait_for(process.communicate(lines.encode()), 150)
     return out.decode(), err.decode()
 
 
@@ -86,9 +86,9 @@ async def test_ctrl_c_closes_the_session(tmp_path: Path) -> None:
     ):
         assert process.stdin and process.stdout and process.stderr
         process.stdin.write(b"talk\n")
-        await asyncio.wait_for(process.stdout.readexactly(10), 60)
+        await asyncio.wait_for(process.stdout.readexactly(10), 150)
         process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(process.wait(), 60) == 0, await process.stderr.read()
+        assert await asyncio.wait_for(process.wait(), 150) == 0, await process.stderr.read()
         assert not served.core.registry.statistics()["open"]
         assert b"Traceback" not in await process.stderr.read()
 
@@ -137,10 +137,10 @@ async def test_who_types_interrupts(tmp_path: Path) -> None:
         os.close(terminal)
         assert process.stdout and process.stderr
         os.write(keyboard, b"first\n")
-        await asyncio.wait_for(process.stdout.readexactly(10), 60)
+        await asyncio.wait_for(process.stdout.readexactly(10), 150)
         os.write(keyboard, b"hush\n")
-        await asyncio.wait_for(process.stdout.readuntil(b"Enough.\n"), 60)
+        await asyncio.wait_for(process.stdout.readuntil(b"Enough.\n"), 150)
         os.write(keyboard, b"\x04")
-        assert await asyncio.wait_for(process.wait(), 60) == 0, await process.stderr.read()
+        assert await asyncio.wait_for(process.wait(), 150) == 0, await process.stderr.read()
         assert next(chat for chat in engine.chats if chat.continued).disconnected
     os.close(keyboard)

@@ -103,12 +103,9 @@ async def test_an_engine_that_dies_costs_ticks_and_no_frames(tmp_path: Path) -> 
         assert error(lost)["type"] == "server_error"
         assert (await served.client.get("/ready")).status_code == 503
         await engine.restart()
-        for _ in range(40):
-            back = await served.see(1, headers=headers)
-            if back.status_code == 200:
-                break
-            await asyncio.sleep(0.25)
-        assert back.status_code == 200, back.text
+        async with asyncio.timeout(60):
+            while (await served.see(1, headers=headers)).status_code != 200:
+                await asyncio.sleep(0.1)
         assert (await served.see(2)).json()["interaction"]["window_frames"] == 3
         assert (await served.client.get("/ready")).status_code == 200
 
@@ -117,7 +114,7 @@ async def test_a_wedged_engine_is_told_by_its_missing_answers(tmp_path: Path) ->
     timeouts = {"watch_s": 0.05, "ping_s": 0.05}
     async with FakeEngine() as engine, Served(engine, tmp_path, timeouts=timeouts) as served:
         engine.faults.append(Fault(hang=True, times=1000))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             while "engine_wedged" not in (ready := await served.client.get("/ready")).text:
                 pass
         assert ready.status_code == 503
@@ -160,10 +157,10 @@ async def command(*flags: str) -> AsyncIterator[tuple[Process, httpx.AsyncClient
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             while not (found := re.search(rb"on (http://\S+)", line := await process.stderr.readline())):
                 assert line, "it ended"
-        async with httpx.AsyncClient(base_url=found[1].decode(), trust_env=False, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=found[1].decode(), trust_env=False, timeout=120) as client:
             yield process, client
     finally:
         if process.returncode is None:
@@ -180,7 +177,7 @@ async def test_the_command_serves_and_drains_on_sigterm(tmp_path: Path) -> None:
             answered = await client.post("/v1/chat/completions", json=body)
             assert answered.json()["interaction"]["action"] == "silence"
             process.send_signal(signal.SIGTERM)
-            _, rest = await asyncio.wait_for(process.communicate(), 60)
+            _, rest = await asyncio.wait_for(process.communicate(), 150)
             assert process.returncode == 0, rest
             assert b"Traceback" not in rest
 

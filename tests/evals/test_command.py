@@ -173,7 +173,7 @@ class Process:
         assert process.stderr is not None
         said = b""
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(150):
                 for _ in range(count):
                     said += await process.stdout.readline()
                 process.send_signal(number)

@@ -36,7 +36,7 @@ class Listening:
         self._server = QuietServer(config, self.core.drain)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self.client = httpx.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
+        self.client = httpx.AsyncClient(base_url=self.url, timeout=120, trust_env=False)
         while not self._server.started:
             assert not self._task.done(), self._task.result()
             await asyncio.sleep(0)

@@ -44,7 +44,7 @@ async def serving(data: Path, *engines: DuplexEngine) -> AsyncIterator[tuple[str
     async with vigil("serve", *flags, "--data", str(data), "--no-auth-required") as process:
         assert process.stderr is not None
         told: list[str] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             while not (found := re.search(r"serving .* on (http://\S+)", told[-1] if told else "")):
                 line = await process.stderr.readline()
                 assert line, told
@@ -52,12 +52,12 @@ async def serving(data: Path, *engines: DuplexEngine) -> AsyncIterator[tuple[str
         draining = asyncio.create_task(process.stderr.read())
         yield found[1], told
         process.terminate()
-        assert await asyncio.wait_for(process.wait(), 60) == 0, (await draining).decode()
+        assert await asyncio.wait_for(process.wait(), 150) == 0, (await draining).decode()
 
 
 async def run(*arguments: str) -> tuple[int | None, str, str]:
     async with vigil(*arguments) as process:
-        out, err = await asyncio.wait_for(process.communicate(), 90)
+        out, err = await asyncio.wait_for(process.communicate(), 150)
         return process.returncode, out.decode(), err.decode()
 
 
@@ -113,9 +113,9 @@ async def test_ctrl_c_closes_the_session_and_writes_what_came(folder: Path) -> N
         serving(folder / "data", engine) as (url, _),
         vigil("talk", "--server", url, *flags, "--out", str(folder / "cut" / "OUT.wav")) as process,
     ):
-        await eventually(lambda: len(engine.sessions) > 1 and len(engine.sessions[-1].units) >= 2, 60)
+        await eventually(lambda: len(engine.sessions) > 1 and len(engine.sessions[-1].units) >= 2, 150)
         process.send_signal(signal.SIGINT)
-        _, err = await asyncio.wait_for(process.communicate(), 60)
+        _, err = await asyncio.wait_for(process.communicate(), 150)
         assert process.returncode == 1 and b"Traceback" not in err, err
         assert rows_of(folder / "cut")[-1]["closed"] == "client_close"
         await eventually(lambda: not engine.live)

@@ -81,11 +81,11 @@ async def test_frames_and_a_question_are_answered_in_words(tmp_path: Path) -> No
         collecting = asyncio.create_task(collector.consume(client))
         await ask(client, "what do you see?")
         first = await next_response(client)
-        await first.wait(20)
+        await first.wait(60)
         assert first.text == NUMBERS and first.decision == "speak"
         await show(client, 1)
         second = await next_response(client)
-        await second.wait(20)
+        await second.wait(60)
         assert second.text.startswith("Then")
         assert served.core.memory_of(client.session_id).frames == 1
         await client.close()
@@ -99,16 +99,16 @@ async def test_frames_and_a_question_are_answered_in_words(tmp_path: Path) -> No
 
 
 async def test_a_response_is_cancelled(tmp_path: Path) -> None:
-    async with talking(tmp_path, per_token_s=0.02) as (_, client):
+    async with talking(tmp_path, per_token_s=0.1) as (_, client):
         await ask(client, "count")
         response = await next_response(client)
         await client.cancel_response(response.response_id)
-        await response.wait(20)
+        await response.wait(60)
         assert response.done_event.raw["response"]["status"] == "cancelled"
         assert NUMBERS.startswith(response.text) and response.text != NUMBERS
         await ask(client, "and then?")
         after = await next_response(client)
-        await after.wait(20)
+        await after.wait(60)
         assert after.text.startswith("Then")
 
 
@@ -129,7 +129,7 @@ async def test_a_dropped_socket_loses_and_doubles_nothing(tmp_path: Path) -> Non
         for _ in range(3):
             client._ws.transport.abort()
             await client.wait_for("connection.resumed", timeout_s=60)
-        await response.wait(20)
+        await response.wait(60)
         assert response.text == NUMBERS
         assert client.resume_token != token
         assert served.core.registry.statistics()["open"] == 1

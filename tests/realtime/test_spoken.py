@@ -160,6 +160,6 @@ async def test_talk_reads_what_others_hear(tmp_path: Path) -> None:
             *(sys.executable, "-m", "orchestrator.cli", "talk", "--server", served.url),
             stdin=PIPE, stdout=PIPE, stderr=PIPE,
         )  # fmt: skip
-        out, err = await asyncio.wait_for(process.communicate(b"what is there?\n"), 60)
+        out, err = await asyncio.wait_for(process.communicate(b"what is there?\n"), 150)
         assert process.returncode == 0, err
         assert WORDS in out.decode() and not speaker.texts

@@ -20,7 +20,7 @@ async def killed_after(lines: int, url: str, folder: Path) -> dict[str, int]:
     )
     assert process.stdout is not None
     relied_on = dict.fromkeys(NAMES, 0)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         number = 0
         # What was relied on is a whole line; the kill may have cut the last one.
         while (line := (await process.stdout.readline()).decode()).endswith("\n"):
