@@ -104,7 +104,7 @@ async def test_an_engine_that_dies_costs_ticks_and_no_frames(tmp_path: Path) -> 
         assert (await served.client.get("/ready")).status_code == 503
         await engine.restart()
         async with asyncio.timeout(60):
-            while (await served.see(1, headers=headers)).status_code != 200:
+            while (await served.see(1, headers=headers)).status_code != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         assert (await served.see(2)).json()["interaction"]["window_frames"] == 3
         assert (await served.client.get("/ready")).status_code == 200

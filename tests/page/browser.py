@@ -22,7 +22,7 @@ CHROMIUM = "/usr/bin/chromium"
 SHOTS = Path(__file__).resolve().parents[2] / "out" / "page"
 """Screenshots, to be looked at."""
 
-WAIT_MS = 15_000
+WAIT_MS = 90_000
 _QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--mute-audio",

@@ -26,7 +26,7 @@ KNOBS: dict[str, dict[str, Any]] = {
         "chunks": 1,
     },
 }
-LIMITS: dict[str, Any] = {"max_sessions": 2, "disconnect_grace_s": 2.0, "reaper_interval_s": 0.2}
+LIMITS: dict[str, Any] = {"max_sessions": 2, "disconnect_grace_s": 5.0, "reaper_interval_s": 0.2}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

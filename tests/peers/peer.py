@@ -17,7 +17,7 @@ import httpx
 from tests.peers.environment import PeerVenv
 
 SERVER = Path(__file__).parent / "omni" / "server.py"
-READY_S, STOP_S, CALL_S = 120.0, 20.0, 10.0
+READY_S, STOP_S, CALL_S = 240.0, 60.0, 60.0
 
 
 class PeerNotReady(Exception):

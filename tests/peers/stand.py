@@ -21,7 +21,7 @@ from prompts.native_loader import native_profile
 from tests.fakes.duplex_engine import PROFILES, DuplexEngine
 from tests.peers.peer import Peer
 
-EVENT_S = 10.0
+EVENT_S = 60.0
 E = TypeVar("E")
 
 
@@ -138,7 +138,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 @asynccontextmanager
 async def scripted(family: str) -> AsyncIterator[Scripted]:
     async with DuplexEngine(
-        "pattern:LLSE", PROFILES[family], max_sessions=2, grace_s=2.0, reaper_s=0.2
+        "pattern:LLSE", PROFILES[family], max_sessions=2, grace_s=5.0, reaper_s=0.2
     ) as engine:
         yield Scripted(engine)
 

@@ -195,7 +195,7 @@ async def test_a_session_that_nobody_took_up_again_in_time_is_over(stand: Stand)
         await one.open()
         way.cut()
         await one.until(LinkLost)
-        await freed(stand)  # its grace of two seconds is over
+        await freed(stand)  # its grace is over
         way.mend()
         ended = await one.until(LinkEnded)
         assert ended.confirmed and not one.of(LinkResumed)

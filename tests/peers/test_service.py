@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bridges.duplex_client.link import LinkOptions
 from engine_launch.client import picture
+from orchestrator import native_track
 from orchestrator.client import VigilClient
 from orchestrator.offline.drive import Played, PlayOptions, play
 from orchestrator.offline.timeline import Recording
@@ -31,6 +34,13 @@ pytestmark = pytest.mark.peer
 QUICK: dict[str, Any] = {"think_ms": 2.0, "chunk_ms": 2.0}
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is a process that lives in real time: no deadline towards it passes faster."""
+    deadlines = dict.fromkeys(("connect_s", "reply_s", "write_s", "close_s", "resume_s"), 60 * SCALE)
+    monkeypatch.setattr(native_track, "LinkOptions", partial(LinkOptions, **deadlines))
+
+
 def served(folder: Path, peer: Peer) -> NativeServed:
     service = NativeServed(
         folder, max_sessions=2, profile=native_profile(peer.family), elsewhere=(peer.url, peer.model)
@@ -41,7 +51,7 @@ def served(folder: Path, peer: Peer) -> NativeServed:
 
 async def played(service: NativeServed, *recordings: Recording, **options: Any) -> Played:
     session = {"ref_audio": reference()}
-    wanted = {"session": session, "tail_ms": 2000, "quiet_s": 3.0, "drain_s": 90.0, **options}
+    wanted = {"session": session, "tail_ms": 2000, "quiet_s": 10.0, "drain_s": 60 * SCALE, **options}
     return await play(list(recordings or INPUTS), PlayOptions(service.url, **wanted), service.clock)
 
 
