@@ -69,7 +69,7 @@ bench-memory: setup ## eight simulated hours: tokens, memory and re-prefill stay
 bench-store: setup ## how long a fact takes to become durable
 	$(BIN)/python -m evals.bench.store_bench
 
-bench-native: setup ## what a full-duplex engine's audio waits for on its way through
+bench-native: setup ## what a full-duplex engine's audio waits for on its way through, and at a switch
 	$(BIN)/python -m evals.bench.native_bench
 
 bench-soak: setup ## 200 sessions for ten minutes: nothing grows or leaks; what a tick costs

@@ -6,6 +6,8 @@ Three processes: a scripted engine whose every chunk holds the time it was made 
 with it, and the load. Half of the clients talk to the engine, half to Vigil, all the same way and at the same
 time: 200 ms of audio every 200 ms, playback acknowledged, the model free to speak. Both halves are late by
 what the machine, the engine and the load themselves are late by; the difference is Vigil's.
+
+Then, for as long again, what a switch to a fresh engine session costs: see ``evals.bench.switches``.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import tempfile
 import time
 import wave
 from asyncio.subprocess import PIPE
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,10 +35,12 @@ from evals.bench.scripted_engine import lags
 from evals.bench.soak_load import spread
 from evals.bench.stamping_engine import stamp_of
 from evals.bench.stand import START_S, STOP_S, serving, stop
+from evals.bench.switches import MARKS, UNIT_S, measure_switches
 
 PACKET_S, RATE = 0.2, 16000
 WARM_S = 8.0
 TARGET_MS = 5.0
+CONVERSATIONS = 8
 FLAGS = ("--limits-sessions", "1000", "--auth-quota-handshakes-per-minute", "100000")
 
 
@@ -163,11 +167,19 @@ async def measure(folder: Path, sessions: int, seconds: float) -> dict[str, Any]
         except TimeoutError:
             engine.kill()
             await engine.wait()
-    return result_of(direct, through, late, sessions, seconds, traceback="Traceback" in said)
+    switches = await measure_switches(CONVERSATIONS, min(round(seconds), MARKS))
+    return result_of(direct, through, late, switches, sessions, seconds, traceback="Traceback" in said)
 
 
 def result_of(
-    direct: Heard, through: Heard, late: Sequence[float], sessions: int, seconds: float, *, traceback: bool
+    direct: Heard,
+    through: Heard,
+    late: Sequence[float],
+    switches: Mapping[str, Any],
+    sessions: int,
+    seconds: float,
+    *,
+    traceback: bool,
 ) -> dict[str, Any]:
     """The bench's JSON."""
     halves = {"direct_ms": spread(direct.late), "through_vigil_ms": spread(through.late)}
@@ -184,9 +196,12 @@ def result_of(
         "added_ms": added,
         "load_lag_ms": spread(late),
         "deltas": {"direct": direct.deltas, "through_vigil": through.deltas},
+        "switches": switches,
         "faults": [*direct.faults, *through.faults][:20],
         "goals": {
             f"p99 through Vigil at most {TARGET_MS:g} ms above direct": added["p99"] < TARGET_MS,
+            "no unit is lost at a switch, or waits for the next one": not switches["lost"]
+            and switches["gap_at_switch_ms"].get("max", 0) < 2000 * UNIT_S,
             "no fault": not direct.faults and not through.faults and not traceback,
         },
     }

@@ -19,7 +19,7 @@ from orchestrator.engines.pool import EnginePool
 from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
 from orchestrator.runtime.clock import system_ids, system_tokens
 from orchestrator.runtime.subscription import Subscription
-from orchestrator.session.backend import SessionConfig
+from orchestrator.session.backend import Clock, SessionConfig
 from orchestrator.session.commands import AppendInput, PlaybackAck
 from orchestrator.session.events import Event, OutputAudioDelta
 from orchestrator.session.limits import SessionLimits
@@ -66,7 +66,7 @@ class Client:
     session: Session
     log: ListLog
     subscription: Subscription
-    clock: ScaledClock
+    clock: Clock
     engine: DuplexEngine
     audio: Audio
     seen: list[Event] = field(default_factory=list)
@@ -107,6 +107,7 @@ class Client:
 
         :param loses: units may be lost
         """
+        assert isinstance(self.clock, ScaledClock)
         for number in range(first, first + count):
             with self.clock.held():
                 await self.append(number, (number - first) % (3 + silence) < 3)
@@ -129,7 +130,7 @@ class House:
     """
 
     def __init__(
-        self, engine: DuplexEngine, profile: NativeProfile, clock: ScaledClock, *, rolls_over: bool
+        self, engine: DuplexEngine, profile: NativeProfile, clock: Clock, *, rolls_over: bool
     ) -> None:
         self.engine, self.profile, self.clock = engine, profile, clock
         options = LinkOptions(
