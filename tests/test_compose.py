@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import pytest
 import yaml
 
 from engine_launch.profile import load_profile
+from tests.engine_launch.real_engine import free_port
 
 ROOT = Path(__file__).parent.parent
 KEY = "a-key-for-this-test"
@@ -80,12 +80,6 @@ def test_dockerfiles_copy_what_exists(name: str) -> None:
         if line.startswith("COPY"):
             for source in line.split()[1:-1]:
                 assert (ROOT / source).exists(), line
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

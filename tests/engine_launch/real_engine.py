@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psutil
@@ -21,6 +23,7 @@ from engine_launch.standin.script import Script, default_script
 from engine_launch.supervisor import Running
 
 TAGS = TagSpec({"silence": "</silence>", "response": "</response>", "delegation": "</delegation>"})
+PORTS = range(15_000, 32_000)
 DEV_MODE: Mapping[str, str] = {"VLLM_SERVER_DEV_MODE": "1"}  # /reset_prefix_cache and its like
 
 
@@ -153,6 +156,9 @@ def stop_orphans() -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One below those that the system hands out by itself: no other test gets it before it is used."""
+    for port in random.SystemRandom().sample(PORTS, 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("a hundred ports are taken")
