@@ -58,11 +58,14 @@ def acts_of(clip: Clip, rows: Sequence[Row]) -> list[Act]:
 
 
 def query_at(clip: Clip, at_s: float) -> str | None:
-    """The query in force: the one asked last, at or before that time, unless it was withdrawn."""
+    """The query in force: the one asked last, at or before that time, unless it was withdrawn.
+
+    Of two asked at once the later one of the clip stands.
+    """
     asked = [q for q in clip.queries if q.at_s <= at_s + _SAME_S]
     if not asked:
         return None
-    last = max(asked, key=lambda q: q.at_s)
+    last = max(reversed(asked), key=lambda q: q.at_s)
     return None if last.until_s is not None and last.until_s <= at_s + _SAME_S else last.id
 
 

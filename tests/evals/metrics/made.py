@@ -1,4 +1,4 @@
-"""Acts and clips for tests of the metrics: a decision a second."""
+"""Acts, clips and heard responses for tests of the metrics: a decision a second."""
 
 from __future__ import annotations
 
@@ -36,3 +36,30 @@ def _act(clip: Clip, tick: int, at: float, words: str | None, **fields: Any) -> 
     if words.startswith("?"):
         return Act(tick, at, Did.DELEGATE, question=words[1:], query=query, chunk=tick // 20)
     return Act(tick, at, Did.RESPONSE, text=words, query=query, chunk=tick // 20, **fields)
+
+
+def response(name: str, created_s: float, played_ms: int, *, made_ms: int = 0, **more: Any) -> dict[str, Any]:
+    made = made_ms or played_ms
+    cursors = {"generated_ms": made, "sent_ms": made, "played_ms": played_ms, "committed_ms": played_ms}
+    row = {
+        "kind": "response",
+        "response_id": name,
+        "created_s": created_s,
+        "status": "completed",
+        "transcript": "words",
+        "audio_ms": made,
+        "playback": cursors,
+        "timing": timing(100.0),
+    }
+    return row | more
+
+
+def timing(first: float, gaps: int = 0, largest: float = 0.0) -> dict[str, Any]:
+    gap = {"count": gaps, "mean": largest / 2, "p50": 1.0, "p95": largest, "max": largest}
+    return {
+        "response_created_to_first_audio_ms": first,
+        "commit_to_first_audio_ms": None,
+        "inter_chunk_gap_ms": gap if gaps else {"count": 0},
+        "chunk_duration_ms": {"count": 0},
+        "max_chunk_gap_ms": largest if gaps else None,
+    }

@@ -23,6 +23,11 @@ def test_rows_become_acts_with_the_query_in_force() -> None:
     assert [query_at(CLIP, at) for at in (4.9, 5, 19.9, 20, 29.9, 30)] == [None, "a", "a", "b", "b", None]
 
 
+def test_of_two_queries_asked_at_once_the_later_one_stands() -> None:
+    queries = (Query(id="b", at_s=5, text="?"), Query(id="a", at_s=5, text="?"), Query(id="c", text="?"))
+    assert query_at(CLIP.model_copy(update={"queries": queries}), 6) == "a"
+
+
 def test_tokens_time_and_bytes_are_added_up() -> None:
     rows = run_rows(100)
     sums = cost_of(rows, 100.0)

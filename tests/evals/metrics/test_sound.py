@@ -2,38 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from evals.metrics.acts import Did, acts_of
 from evals.metrics.sound import client_timing, heard_of, sound_of
 from evals.readers.clip import Clip, Expected, Query, Speech
-
-
-def response(name: str, created_s: float, played_ms: int, *, made_ms: int = 0, **more: Any) -> dict[str, Any]:
-    made = made_ms or played_ms
-    cursors = {"generated_ms": made, "sent_ms": made, "played_ms": played_ms, "committed_ms": played_ms}
-    row = {
-        "kind": "response",
-        "response_id": name,
-        "created_s": created_s,
-        "status": "completed",
-        "transcript": "words",
-        "audio_ms": made,
-        "playback": cursors,
-        "timing": timing(100.0),
-    }
-    return row | more
-
-
-def timing(first: float, gaps: int = 0, largest: float = 0.0) -> dict[str, Any]:
-    gap = {"count": gaps, "mean": largest / 2, "p50": 1.0, "p95": largest, "max": largest}
-    return {
-        "response_created_to_first_audio_ms": first,
-        "commit_to_first_audio_ms": None,
-        "inter_chunk_gap_ms": gap if gaps else {"count": 0},
-        "chunk_duration_ms": {"count": 0},
-        "max_chunk_gap_ms": largest if gaps else None,
-    }
+from tests.evals.metrics.made import response, timing
 
 
 def clip_of(*speech: Speech) -> Clip:

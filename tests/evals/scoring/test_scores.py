@@ -9,9 +9,10 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
-from evals.readers.clip import Clip, Judging
+from evals.readers.clip import Clip, Expected, Judging, Query, Speech
 from evals.scoring.folder import UnusableRun, read_run
 from orchestrator.cli import app
+from tests.evals.metrics.made import response
 from tests.evals.scoring.runs import BAD, GOOD, clip, rows, write_run
 from tests.fakes.solver import FakeSolver
 
@@ -156,3 +157,19 @@ def test_a_clip_that_never_ended_is_not_judged(tmp_path: Path) -> None:
         ("c2", "interrupted"),
     ]
     assert scored(run)["groups"] == {}
+
+
+def test_a_run_with_sound_shows_its_barge_ins_and_timings(tmp_path: Path) -> None:
+    said = [
+        {"kind": "unit", "unit": n, "start_ms": n * 1000, "end_ms": (n + 1) * 1000, "decision": "listen"}
+        for n in range(20)
+    ]
+    said.append(response("a", 2.9, 2500, made_ms=9000, status="cancelled"))
+    speaks = Speech(id="stop", start_s=5.0, end_s=6.0, expects=Expected.STOP)
+    heard = Clip(id="c", scene={}, queries=(Query(id="q", text="Talk."),), speech=(speaks,))
+    run = write_run(tmp_path / "run", [(heard, said)])
+    scores = scored(run)
+    assert scores["counts"]["watched_s"] == 20
+    assert scores["sound"]["barge_in"]["in_time"] == 1
+    text = vigil("score", run).output
+    assert "barge-ins stopped in time" in text and "1 of 1" in text
