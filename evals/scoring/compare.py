@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evals.metrics import bootstrap
+from evals.metrics.cost import total_spent
 from evals.metrics.measures import BY_NAME, MEASURES, Better
 from evals.metrics.tally import Tally
 from evals.scoring.scores import SEED, Json, group_names, tally_from
@@ -27,7 +28,11 @@ ABLATION = (
 )
 """Measures of the ablation table, as far as anything is known of them."""
 
-_COSTS = (("prefilled_tokens", "prefilled a request"), ("engine_s", "engine s an hour"))
+_COSTS = (
+    ("prefilled_tokens", "prefilled a decision"),
+    ("engine_s", "engine s/h, decisions"),
+    ("other_engine_s", "engine s/h, other requests"),
+)
 
 
 class NothingCommon(Exception):
@@ -133,11 +138,15 @@ def _cost(scores: Mapping[str, Any], clips: Sequence[str]) -> Json:
     for clip in clips:
         for name, value in scores["clips"][clip]["cost"].items():
             sums[name] = sums.get(name, 0.0) + value
+    spent = total_spent(scores["clips"][clip]["spent"] for clip in clips)
+    other = sum(told["engine_s"] for purpose, told in spent.items() if purpose != "decision")
     requests, hours = sums.get("requests", 0.0), sums.get("watched_s", 0.0) / 3600
     return {
         "sums": sums,
         "prefilled_tokens": sums["prefilled_tokens"] / requests if requests else None,
         "engine_s": sums["engine_s"] / hours if hours else None,
+        "other_engine_s": other / hours if hours and spent else None,
+        "by_purpose": spent,
     }
 
 

@@ -12,9 +12,12 @@ from typing import Any
 
 import orjson
 
+from evals.metrics.cost import Sums, spent
 from evals.readers.clip import Clip
 from evals.readers.jsonl import DatasetError, dump_clip, parse_clip
 from evals.replay.folder import DECISIONS, SUMMARY, read_rows
+from evals.runs.clips import TAPE
+from evals.runs.tape import TapeError, read_tape
 from evals.stats import Row
 
 RUN, CLIP, CLIPS, SCORES, VERDICTS = "run.json", "clip.json", "clips", "scores.json", "judge.jsonl"
@@ -30,11 +33,14 @@ class UnusableRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunClip:
-    """:param outcome: ``complete``, ``failed``, ``interrupted``; ``missing`` where nothing was written"""
+    """:param outcome: ``complete``, ``failed``, ``interrupted``; ``missing`` where nothing was written
+    :param spent: on requests, by what they were for; empty where the run kept no tape
+    """
 
     clip: Clip
     outcome: str
     rows: Sequence[Row]
+    spent: Mapping[str, Sums]
 
     @property
     def watched_s(self) -> float:
@@ -74,7 +80,7 @@ def read_run(path: Path) -> Run:
         raise UnusableRun(f"{path} is no run: {error.strerror} ({error.filename})") from error
     except orjson.JSONDecodeError as error:
         raise UnusableRun(f"{path}: a file holds no JSON: {error}") from error
-    except DatasetError as error:
+    except (DatasetError, TapeError) as error:
         raise UnusableRun(f"{path}: {error}") from error
 
 
@@ -104,4 +110,5 @@ def _clip(folder: Path) -> RunClip:
         outcome = str(orjson.loads((folder / SUMMARY).read_bytes()).get("outcome") or "failed")
     elif rows:
         outcome = "interrupted"
-    return RunClip(clip, outcome, rows)
+    tape = folder / TAPE
+    return RunClip(clip, outcome, rows, spent(read_tape(tape)) if tape.is_file() else {})

@@ -11,7 +11,7 @@ from typing import Any
 from evals.metrics import bootstrap
 from evals.metrics.acts import acts_of
 from evals.metrics.benchmarks import tables_of
-from evals.metrics.cost import cost_of, total_cost
+from evals.metrics.cost import cost_of, total_cost, total_spent
 from evals.metrics.curve import Scored, best_of, curve_json, operating_curve
 from evals.metrics.outcome import (
     Asked,
@@ -72,9 +72,12 @@ def scores_of(run: Run, verdicts: Verdicts, judge: Mapping[str, Any] | None = No
         "groups": groups,
         "benchmarks": tables_of(outcomes),
         "sound": sound_of((c.clip, c.rows) for c in complete),
-        "cost": total_cost(
-            (cost_of(c.rows, c.watched_s) for c in complete), (row for c in complete for row in c.rows)
-        ),
+        "cost": {
+            **total_cost(
+                (cost_of(c.rows, c.watched_s) for c in complete), (row for c in complete for row in c.rows)
+            ),
+            "by_purpose": total_spent(c.spent for c in complete),
+        },
         "curve": {"points": curve_json(curve), "best": curve_json([best])[0] if best else None},
         "wrong": [entry for outcome in outcomes for entry in wrong_of(outcome)],
         "clips": {
@@ -126,6 +129,7 @@ def _clip(one: RunClip, outcome: ClipOutcome, tallies: Mapping[str, Tally]) -> J
         "acts": [_act(said) for said in outcome.said],
         "unreached": list(outcome.unreached),
         "cost": cost_of(one.rows, outcome.watched_s),
+        "spent": one.spent,
         "tallies": {
             name: {"ratios": tally.ratios, "values": tally.values} for name, tally in tallies.items()
         },

@@ -120,6 +120,7 @@ def score_tables(scores: Mapping[str, Any]) -> list[Table]:
         _clips(scores["clips"]),
         _sound(scores["sound"]),
         _cost(scores["cost"]),
+        _spent(scores["cost"]["by_purpose"]),
         _curve(scores["curve"]),
     ]
 
@@ -255,6 +256,16 @@ def _cost(cost: Mapping[str, Any]) -> Table:
         if sums.get(name)
     ]
     return Table("Cost of decisions", ["", "in all", "an hour of media"], rows)
+
+
+def _spent(purposes: Mapping[str, Mapping[str, float]]) -> Table:
+    columns = ("requests", "prefilled_tokens", "completion_tokens", "engine_s")
+    rows = [
+        [purpose, *(f"{sums[name]:,.0f}" for name in columns[:-1]), f"{sums['engine_s']:,.1f}"]
+        for purpose, sums in purposes.items()
+    ]
+    header = ["for", "requests", "prefilled tokens", "completion tokens", "engine seconds"]
+    return Table("All requests, by what they were for", header, rows)
 
 
 def _curve(curve: Mapping[str, Any]) -> Table:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from evals.metrics.acts import Act, Did, acts_of, query_at
-from evals.metrics.cost import cost_of, total_cost
+from evals.metrics.cost import cost_of, spent, total_cost, total_spent
 from evals.readers.clip import Clip, Query
+from evals.runs.tape import Moment
 from tests.evals.rows import run_rows
 
 CLIP = Clip(
@@ -39,6 +40,23 @@ def test_tokens_time_and_bytes_are_added_up() -> None:
     assert both["per_request"]["prefilled_tokens"] == sums["prefilled_tokens"] / sums["requests"]
     assert both["per_hour"]["body_bytes"] == sums["body_bytes"] * 36
     assert total_cost([], [])["per_hour"] == {}
+
+
+def test_requests_are_told_apart_by_what_they_were_for() -> None:
+    def took(asked: int, seconds: float, cached: int | None) -> Moment:
+        told = {"prompt_tokens": 100, "cached_tokens": cached, "completion_tokens": 5, "body_bytes": 1000}
+        return Moment(1.0, "end", {"id": asked, "finished": told | {"total_ms": 1000 * seconds}})
+
+    asks = [
+        Moment(0.0, "ask", {"id": n, "purpose": purpose})
+        for n, purpose in enumerate(("decision 1", "decision 2", "summary 0/1", "decision 3"), 1)
+    ]
+    ends = [took(1, 0.5, 90), took(2, 0.5, None), took(3, 4.0, 0), Moment(1.0, "end", {"id": 4, "error": {}})]
+    found = spent([*asks, Moment(0.5, "frame", {}), *ends])
+    assert (found["decision"]["requests"], found["decision"]["prefilled_tokens"]) == (3, 110)
+    assert (found["summary"]["engine_s"], found["summary"]["body_bytes"]) == (4.0, 1000)
+    assert total_spent([found, found])["decision"]["engine_s"] == 2.0
+    assert total_spent([]) == {}
 
 
 def test_where_no_cached_tokens_are_told_all_count_as_prefilled() -> None:

@@ -37,7 +37,7 @@ def shown(name: str, outcomes: list[ClipOutcome]) -> Table:
         "groups": {},
         "clips": {},
         "sound": {},
-        "cost": {"sums": {}, "per_hour": {}},
+        "cost": {"sums": {}, "per_hour": {}, "by_purpose": {}},
         "curve": {"points": []},
         "benchmarks": tables_of(outcomes),
     }
