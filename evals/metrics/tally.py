@@ -20,6 +20,8 @@ Values = dict[str, list[float]]
 
 _WIDEST_S = max(TOLERANCES_S)
 _HOUR_S = 3600.0
+_AT_LEAST = (1, 2)
+"""Boundaries for which probes across at least so many are a group too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class View:
 
 
 def tallies_of(outcome: ClipOutcome) -> dict[str, Tally]:
-    """By group: ``all``, and ``kind:...``, ``skill:...`` and ``memory:...`` (boundaries) as they occur."""
+    """By group, as they occur: ``all``, ``kind:...``, ``skill:...``, and ``memory:2``: probes across so many
+    boundaries, ``memory:2+`` across at least so many."""
     clip = outcome.clip
     groups: dict[str, View] = {
         "all": View(outcome.slots, outcome.said, outcome.watched_s, whole=True),
@@ -59,10 +62,14 @@ def tallies_of(outcome: ClipOutcome) -> dict[str, Tally]:
                 seconds,
                 whole=False,
             )
-    probes = [(boundaries(outcome, found), found) for found in outcome.slots if found.of_memory]
-    for crossed in {name for name, _ in probes}:
-        slots = [found for name, found in probes if name == crossed]
-        groups[f"memory:{crossed}"] = View(slots, (), 0.0, whole=False)
+    probes: dict[str, list[SlotOutcome]] = {}
+    for found in outcome.slots:
+        if found.of_memory:
+            crossed = boundaries(outcome, found)
+            at_least = [f"{n}+" for n in _AT_LEAST if crossed is not None and crossed >= n]
+            for name in ("unknown" if crossed is None else str(crossed), *at_least):
+                probes.setdefault(name, []).append(found)
+    groups |= {f"memory:{name}": View(slots, (), 0.0, whole=False) for name, slots in probes.items()}
     return {name: _tally(outcome, view) for name, view in groups.items()}
 
 
@@ -209,14 +216,13 @@ def _delegations(view: View, ratios: Ratios) -> None:
 # --- memory ---------------------------------------------------------------------------------------------
 
 
-def boundaries(outcome: ClipOutcome, probe: SlotOutcome) -> str:
+def boundaries(outcome: ClipOutcome, probe: SlotOutcome) -> int | None:
     """How many chunk boundaries really lay between the evidence and the reply to a memory probe.
 
-    Without a reply: up to when it was due. Without chunks in the run: as many as were meant.
+    Without a reply: up to when it was due. Without chunks in the run: as many as were meant, if that is told.
     """
     crossed = _crossed(outcome.acts, probe)
-    crossed = probe.slot.chunks_later if crossed is None else crossed
-    return "unknown" if crossed is None else str(crossed)
+    return probe.slot.chunks_later if crossed is None else crossed
 
 
 def _crossed(acts: Sequence[Act], probe: SlotOutcome) -> int | None:

@@ -48,15 +48,16 @@ def clips_of(records: Sequence[Record]) -> Iterator[Clip]:
         if video is None:
             raise record.wrong("video", "names no file; videos inside a table must be written out first")
         answers = [a for name in ("answer1", "answer2", "answer") if (a := record.text(name, default=""))]
+        name = record.text("id", "sample_id", "uid", "name")
         yield record.clip(
-            id=clip_id(split, record.text("id", "sample_id", "uid", "name")),
+            id=clip_id(split, name),
             dataset=NAME,
             tags=(split, record.text("video_type", default="unknown")),
             video=video,
             duration_s=duration,
             queries=(query,),
             slots=tuple(_slots(record, split, answers, duration)),
-            meta={"split": split, "answers": answers},
+            meta={"split": split, "id": name, "answers": answers},
         )
 
 

@@ -119,7 +119,7 @@ def test_memory_is_told_by_the_boundaries_that_were_really_crossed() -> None:
     # Chunks of twenty ticks: evidence in chunk 0 or 2, replies in chunk 2.
     groups = tallies_of(judged(clip, {45.0: "red", 46.0: "blue"}))
     found = {name: groups[name].ratios["memory"] for name in groups if name.startswith("memory:")}
-    assert found == {"memory:0": (0, 1), "memory:2": (1, 1)}
+    assert found == {"memory:0": (0, 1), "memory:2": (1, 1), "memory:1+": (1, 1), "memory:2+": (1, 1)}
     assert groups["all"].ratios["memory"] == (1, 2)
 
 
