@@ -41,8 +41,10 @@ def fits(record: Mapping[str, Any]) -> bool:
 
 def clips_of(records: Sequence[Record]) -> Iterator[Clip]:
     for number, record in enumerate(records):
-        asked, said = _converted(record) if "messages" in record.value else _published(record)
-        yield _clip(record, number, asked, said)
+        with record.checked():
+            asked, said = _converted(record) if "messages" in record.value else _published(record)
+            clip = _clip(record, number, asked, said)
+        yield clip
 
 
 def _clip(record: Record, number: int, asked: _Timed, said: _Timed) -> Clip:
@@ -67,7 +69,7 @@ def _clip(record: Record, number: int, asked: _Timed, said: _Timed) -> Clip:
         for times in [owned.get(query.id, [])]
         for at in times
     ]
-    return record.clip(
+    return Clip(
         id=clip_id(PurePath(video).stem, number + 1),
         dataset=NAME,
         tags=(record.text("task_type", default="unknown"), record.text("source", default="unknown")),

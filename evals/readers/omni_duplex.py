@@ -36,29 +36,35 @@ def fits(record: Mapping[str, Any]) -> bool:
 
 def clips_of(records: Sequence[Record]) -> Iterator[Clip]:
     for record in records:
-        split = record.text(*_SPLIT, "task_type", "task")
-        duration = record.seconds("video_duration", "duration")
-        query = Query(
-            id="q1",
-            text=record.text(*_QUESTION),
-            skill=split,
-            audio=_file(record.value.get("question_audio", record.value.get("audio"))),
-        )
-        video = _file(_first(record.value, "video", "video_path", "video_file"))
-        if video is None:
-            raise record.wrong("video", "names no file; videos inside a table must be written out first")
-        answers = [a for name in ("answer1", "answer2", "answer") if (a := record.text(name, default=""))]
-        name = record.text("id", "sample_id", "uid", "name")
-        yield record.clip(
-            id=clip_id(split, name),
-            dataset=NAME,
-            tags=(split, record.text("video_type", default="unknown")),
-            video=video,
-            duration_s=duration,
-            queries=(query,),
-            slots=tuple(_slots(record, split, answers, duration)),
-            meta={"split": split, "id": name, "answers": answers},
-        )
+        with record.checked():
+            clip = _clip(record)
+        yield clip
+
+
+def _clip(record: Record) -> Clip:
+    split = record.text(*_SPLIT, "task_type", "task")
+    duration = record.seconds("video_duration", "duration")
+    query = Query(
+        id="q1",
+        text=record.text(*_QUESTION),
+        skill=split,
+        audio=_file(record.value.get("question_audio", record.value.get("audio"))),
+    )
+    video = _file(_first(record.value, "video", "video_path", "video_file"))
+    if video is None:
+        raise record.wrong("video", "names no file; videos inside a table must be written out first")
+    answers = [a for name in ("answer1", "answer2", "answer") if (a := record.text(name, default=""))]
+    name = record.text("id", "sample_id", "uid", "name")
+    return Clip(
+        id=clip_id(split, name),
+        dataset=NAME,
+        tags=(split, record.text("video_type", default="unknown")),
+        video=video,
+        duration_s=duration,
+        queries=(query,),
+        slots=tuple(_slots(record, split, answers, duration)),
+        meta={"split": split, "id": name, "answers": answers},
+    )
 
 
 def _slots(record: Record, split: str, answers: Sequence[str], duration: float | None) -> Iterator[Slot]:

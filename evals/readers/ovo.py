@@ -48,19 +48,24 @@ def fits(record: Mapping[str, Any]) -> bool:
 
 def clips_of(records: Sequence[Record]) -> Iterator[Clip]:
     for record in records:
-        task = record.text("task")
-        if task not in MODES:
-            raise record.wrong("task", f"{task!r} is none of {', '.join(MODES)}")
-        probes = list(_forward(record, task)) if MODES[task] == "forward" else [_choice(record)]
-        rows = lanes(probes, lambda probe: (probe.at_s, probe.at_s + PROBE_S))
-        for number, row in enumerate(rows, 1):
-            yield _clip(record, task, row, number if len(rows) > 1 else None)
+        with record.checked():
+            clips = _clips(record)
+        yield from clips
+
+
+def _clips(record: Record) -> list[Clip]:
+    task = record.text("task")
+    if task not in MODES:
+        raise record.wrong("task", f"{task!r} is none of {', '.join(MODES)}")
+    probes = list(_forward(record, task)) if MODES[task] == "forward" else [_choice(record)]
+    rows = lanes(probes, lambda probe: (probe.at_s, probe.at_s + PROBE_S))
+    return [_clip(record, task, row, number if len(rows) > 1 else None) for number, row in enumerate(rows, 1)]
 
 
 def _clip(record: Record, task: str, row: Sequence[_Probe], lane: int | None) -> Clip:
     ends = [*(probe.at_s for probe in row[1:]), float("inf")]
     parts = [task, record.text("id"), *([lane] if lane is not None else [])]
-    return record.clip(
+    return Clip(
         id=clip_id(*parts),
         dataset=NAME,
         tags=(MODES[task], task),

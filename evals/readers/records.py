@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,12 +58,17 @@ class Record:
             raise self.wrong(name, "expected a list")
         return value
 
-    def clip(self, **fields: Any) -> Clip:
-        """A clip made of this record. Raises ``DatasetError`` where it doesn't hold together."""
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """What is made of this record in here and doesn't hold together is a ``DatasetError``."""
         try:
-            return Clip(**fields)
+            yield
         except ValidationError as error:
-            raise invalid(error, self.file, self.number) from error
+            found = invalid(error, self.file, self.number)
+            made = [] if error.title == Clip.__name__ else [error.title.lower()]
+            raise self.wrong(
+                ".".join([*made, *([found.field] if found.field else [])]), found.problem
+            ) from error
 
 
 def read_records(path: Path, name: str) -> Iterator[Record]:
@@ -111,7 +118,7 @@ def to_seconds(value: Any) -> float | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
-        return float(value)
+        return float(value) if math.isfinite(value) else None
     if not isinstance(value, str):
         return None
     parts = value.strip().strip("[]").split(":")
@@ -122,7 +129,7 @@ def to_seconds(value: Any) -> float | None:
     seconds = 0.0
     for number in numbers:
         seconds = seconds * 60 + number
-    return seconds
+    return seconds if math.isfinite(seconds) else None
 
 
 def clip_id(*parts: object) -> str:

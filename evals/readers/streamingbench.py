@@ -55,12 +55,14 @@ def clips_of(records: Sequence[Record]) -> Iterator[Clip]:
             of_video.append(question)
     for video, questions in by_video.items():
         for lane, row in enumerate(lanes(questions, lambda q: (q.asked_s, q.over_s)), 1):
-            yield _clip(video, row, lane)
+            with row[0].record.checked():
+                clip = _clip(video, row, lane)
+            yield clip
 
 
 def _clip(video: str, row: Sequence[_Question], lane: int) -> Clip:
     names = [f"{question.record.number}.{question.number}" for question in row]
-    return row[0].record.clip(
+    return Clip(
         id=clip_id(PurePath(video).stem, lane),
         dataset=NAME,
         tags=("proactive",),
