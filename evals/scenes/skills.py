@@ -138,9 +138,13 @@ def _first(at: At) -> Asked | None:
 
 
 def _before(at: At) -> Asked | None:
-    """Yes for one that has gone, never for one that is there; no for one that shares a colour or shape."""
+    """Yes for one that has gone, never for one that is there; no for one that shares a colour or shape.
+
+    That something was never seen takes all that was, from the first frame on.
+    """
+    evidence: Span | None = (0.0, 0.0)
     if at.rng.random() < 0.5:
-        kind, told, evidence = at.pick(at.strangers()), "No", None
+        kind, told = at.pick(at.strangers()), "No"
     else:
         there = [item.kind for item in visible(at.scene, at.now) if isinstance(item, Thing)]
         kind, told = at.pick([kind for kind in at.kinds_seen() if kind not in there]), "Yes"
