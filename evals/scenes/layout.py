@@ -182,7 +182,7 @@ def _cuts(rng: Rng, level: Level, length_s: float) -> list[float]:
 def _backdrop(rng: Rng, level: Level, from_s: float) -> Backdrop:
     """Greyish, darker or lighter: nothing of the palette drowns in it."""
     pattern = level.patterns[int(rng.integers(len(level.patterns)))]
-    grey = int(rng.integers(35, 95)) if rng.random() < 0.5 else int(rng.integers(150, 190))
+    grey = int(rng.integers(35, 95)) if rng.random() < 0.5 else int(rng.integers(*level.light))
     low, high = (_greyish(rng, grey + step) for step in (0, int(rng.integers(10, 30))))
     return Backdrop(from_s, pattern, low, high, round(float(rng.uniform(0.06, 0.2)), 3))
 

@@ -58,6 +58,7 @@ class Level:
     :param stays: seconds that a thing is to be seen; ``gaps``: seconds until a place is taken again
     :param long_gap: share of scenes with a stretch in which nothing at all happens
     :param grain_s: events lie on multiples of it, half a second off where it is 1
+    :param light: greys of a light backdrop; no lighter where there are white things
     :param moving: share of things that move; ``turned``: share that are turned
     :param tint: how far a thing's colour may stray from the palette's, of 255
     :param cut_s: mean time between cuts; 0: none
@@ -77,6 +78,7 @@ class Level:
     long_gap: float
     grain_s: float
     patterns: tuple[str, ...]
+    light: tuple[int, int]
     moving: float
     turned: float
     tint: int
@@ -102,6 +104,7 @@ LEVELS: dict[LevelName, Level] = {
         long_gap=0.2,
         grain_s=1.0,
         patterns=("flat",),
+        light=(150, 190),
         moving=0.0,
         turned=0.0,
         tint=0,
@@ -125,6 +128,7 @@ LEVELS: dict[LevelName, Level] = {
         long_gap=0.3,
         grain_s=0.1,
         patterns=("flat", "slope", "stripes", "blotches"),
+        light=(140, 165),
         moving=0.4,
         turned=0.3,
         tint=10,
@@ -148,6 +152,7 @@ LEVELS: dict[LevelName, Level] = {
         long_gap=0.4,
         grain_s=0.1,
         patterns=("slope", "stripes", "checks", "blotches"),
+        light=(140, 165),
         moving=0.7,
         turned=0.6,
         tint=18,
