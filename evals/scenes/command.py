@@ -30,7 +30,7 @@ def scenes(
     skills: Annotated[str, typer.Option(help="What is asked, as far as it fits: some of these.")] = _SKILLS,
     chunk_s: Annotated[
         float, typer.Option(min=5, help="Length of a memory chunk in the runs that are meant.")
-    ] = 30.0,
+    ] = 20.0,
     reach: Annotated[
         int, typer.Option(min=0, max=20, help="Memory is asked across so many ends of chunks, or more.")
     ] = 2,

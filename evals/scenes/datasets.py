@@ -32,7 +32,7 @@ class Recipe:
     skills: tuple[str, ...]
     split: Split = "held_out"
     level: LevelName = "plain"
-    chunk_s: float = 30.0
+    chunk_s: float = 20.0
     reach: int = 2
 
     def takes(self) -> Iterator[Take]:
@@ -79,8 +79,8 @@ SETS: dict[str, tuple[Recipe, ...]] = {
         Recipe("alert", 8000, 30, 5.0, ("alert",)),
         Recipe("watch", 8100, 10, 5.0, _WATCH),
         Recipe("see", 8200, 10, 4.0, _SEE),
-        Recipe("signs", 8500, 18, 4.0, _SIGNS),
-        Recipe("memory", 8300, 20, 4.0, _MEMORY),
+        Recipe("signs", 8500, 12, 4.0, _SIGNS),
+        Recipe("memory", 8300, 16, 4.0, _MEMORY),
         Recipe("memory-near", 8600, 8, 3.0, _MEMORY, reach=1),
         Recipe("hand-over", 8400, 18, 3.0, _HAND_OVER),
     ),

@@ -110,7 +110,8 @@ class _Plan:
 
         :param only_memory: nothing else is to be asked, and it is too early for it
         """
-        low, high = _WATCH_S if skill in WATCH else _ANSWER_S
+        # An alert that only fills a gap is a short one.
+        low, high = _WATCH_S if skill in WATCH and skill in self.skills else _ANSWER_S
         ends = [at_s + float(step) for step in self.rng.integers(low, high + 1, _LOOKS)]
         until_s = ends[0]
         if set(self.skills) & set(SIGNS):
