@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.engine_setup import Engine
     from orchestrator.settings import Settings
 
+COMPARISON, SCORES = "comparison.json", "scores.json"
 SHOWN = 20
 """Differences of a clip that are listed; the others are counted."""
 DEFAULT_SEED = 0
@@ -54,8 +55,10 @@ Config = Annotated[
 def mount(app: typer.Typer) -> None:
     """Add the commands to the ``vigil eval`` group."""
     app.command("run", no_args_is_help=True)(run)
+    app.command("sweep", no_args_is_help=True)(sweep)
     app.command("rerun", no_args_is_help=True)(rerun)
     app.command("audit", no_args_is_help=True)(audit)
+    app.command("report", no_args_is_help=True)(report)
 
 
 @with_settings_flags
@@ -87,6 +90,66 @@ def run(
 
             runner = Runner(out, suite, settings, engine, pace=pace, streams=streams)
             raise typer.Exit(_watch(runner, console))
+
+
+@with_settings_flags
+def sweep(
+    dataset: DataSet,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Folder of the sweep: a run in each folder.")
+    ],
+    vary: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=VALUE,VALUE", help="A setting and its values, the usual one first; repeatable."
+        ),
+    ],
+    one_by_one: Annotated[
+        bool, typer.Option("--one-by-one", help="Change one setting at a time, not every combination.")
+    ] = False,
+    format: Format = None,
+    videos: Videos = None,
+    limit: Limit = None,
+    pace: RunPace = Pace.FAST,
+    streams: Streams = 2,
+    config: Config = None,
+    **flags: Any,
+) -> None:
+    """Run a data set with every combination of some settings, score each, and hold them against the first.
+
+    For example: --vary memory.chunk_frames=100,50 --vary memory.keep=all,answers,nothing
+    A sweep that was broken off goes on where it was. Writes comparison.json and prints the ablation table.
+
+    Exit codes: those of `vigil eval run`, the first that is not 0 ends the sweep; 2 there is no such setting.
+    """
+    from evals.runs.runner import Runner
+    from evals.runs.sweep import axis_of, points_of
+    from evals.scoring.compare import compare, tables_of
+    from evals.scoring.folder import read_run, write_json
+    from evals.scoring.scores import scores_of
+    from evals.scoring.tables import Form, console_of, show
+
+    console = _console()
+    with _told():
+        suite = _suite(console, dataset, format, videos, limit)
+        points = points_of([axis_of(said) for said in vary], one_by_one=one_by_one)
+        given = settings_of(flags)
+        scored: dict[str, Any] = {}
+        # Held for all points, so that an engine that is started here is started once.
+        with _engine(_settings(points[0].over(given), config)):
+            for number, point in enumerate(points, 1):
+                console.print(f"run {number} of {len(points)}: {point.name}", style="bold", markup=False)
+                settings = _settings(point.over(given), config)
+                with _engine(settings) as engine:
+                    runner = Runner(out / point.name, suite, settings, engine, pace=pace, streams=streams)
+                    if code := _watch(runner, console):
+                        raise typer.Exit(code)
+                scored[point.name] = scores_of(read_run(out / point.name), {})
+                write_json(out / point.name / SCORES, scored[point.name])
+        if len(scored) > 1:
+            comparison = compare(scored)
+            write_json(out / COMPARISON, comparison)
+            show(tables_of(comparison)[:1], Form.TEXT, console_of())
 
 
 def rerun(
@@ -179,6 +242,22 @@ def _say_findings(findings: Sequence[Finding], console: Console) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+def report(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")],
+) -> None:
+    """Write the page of a run: report.html in its folder, one file that loads nothing from elsewhere.
+
+    Timelines of truth and decisions, measures with their intervals, the operating curve, wrong decisions with
+    their pictures, latency and cost. A run that is not scored yet is scored, without a judge.
+
+    Exit codes: 0 written, 2 there is no run, or it can't be read.
+    """
+    from evals.runs.reporting import report as write
+
+    with _told():
+        typer.echo(str(write(run)))
+
+
 def _watch(runner: Runner, console: Console) -> Exit:
     """Run to its end, or to the first Ctrl-C."""
     from evals.runs.console import RunProgress
@@ -220,7 +299,10 @@ def _told() -> Iterator[None]:
     """What is wrong in one line on standard error, with the exit code that it means."""
     from evals.readers.jsonl import DatasetError
     from evals.runs.manifest import RunError
+    from evals.runs.sweep import GridError
     from evals.runs.tape import TapeError
+    from evals.scoring.compare import NothingCommon
+    from evals.scoring.folder import UnusableRun
     from orchestrator.exits import SetupError
     from orchestrator.settings import SettingsError
 
@@ -230,7 +312,7 @@ def _told() -> Iterator[None]:
         _fail(error.message, error.exit_code)
     except SetupError as error:
         _fail(error.message, error.exit_code)
-    except (DatasetError, RunError, SettingsError, TapeError) as error:
+    except (DatasetError, GridError, NothingCommon, RunError, SettingsError, TapeError, UnusableRun) as error:
         _fail(str(error), Exit.USAGE)
 
 
