@@ -1,4 +1,4 @@
-// Takes the microphone apart into chunks of one length at the rate that the model hears.
+// Takes what is heard apart into chunks of one length at the rate that the model hears.
 //
 // A chunk leaves when it is full, whatever else happens: nobody here decides what is speech.
 
@@ -14,6 +14,7 @@ class Capture extends AudioWorkletProcessor {
 
   process([input]) {
     const channels = input.length;
+    if (!channels) this.filled = this.sum = this.weight = 0; // what comes next is no continuation
     for (let i = 0; channels && i < input[0].length; i++) {
       let sample = 0;
       for (const channel of input) sample += channel[i] / channels;

@@ -1,11 +1,11 @@
 // The page: elements and what they do.
 
 import { get, setKey } from "./access.js";
+import { Capture, loudness } from "./capture.js";
 import { Conversation } from "./conversation.js";
 import { $, duration, make, pressed, tabs } from "./dom.js";
 import { Insight } from "./insight.js";
 import { keep } from "./keep.js";
-import { loudness, Microphone } from "./microphone.js";
 import { notices } from "./notices.js";
 import { Picture } from "./picture.js";
 import { Player } from "./player.js";
@@ -30,7 +30,7 @@ const ENDS = {
 
 const wire = new Wire();
 const player = new Player();
-const microphone = new Microphone();
+const capture = new Capture();
 const picture = new Picture($("preview"), $("still"));
 const uplink = new Uplink(wire);
 const conversation = new Conversation($("said"), $("said-empty"), $("caption"));
@@ -209,7 +209,9 @@ wire.addEventListener("refused", async ({ detail: { refused, lost } }) => {
 session.addEventListener("session", () => {
   uplink.fit(session.view.capabilities, model.audio_input);
   hears(uplink.hears);
-  if (!uplink.hears && microphone.open) listen(false);
+  if (!uplink.hears) for (const name of ["microphone", "file"]) capture.turn(name, false);
+  else if (!capture.has("file")) listenToFile();
+  heard();
   if (session.view.persona) $("persona").value = session.view.persona;
   if (asking && session.ask(asking)) asking = null;
 });
@@ -234,21 +236,38 @@ async function show(kind, how) {
 }
 
 async function listen(on) {
-  if (on && !microphone.open) {
+  if (on && !capture.has("microphone")) {
     try {
       await openSound();
       wake();
-      await microphone.start(context, uplink.input.rate, $("microphone-pick").value);
+      await capture.microphone(context, uplink.input.rate, $("microphone-pick").value);
       devices();
     } catch (fault) {
       notices.show(deviceFault(fault, "the microphone"), { code: "microphone", bad: true });
       return;
     }
   }
-  uplink.muted = !on;
+  capture.turn("microphone", on);
+  heard();
+}
+
+/** A video's own sound goes up with it, where somebody can listen. */
+async function listenToFile() {
+  if (picture.kind !== "file" || !uplink.hears) return;
+  await openSound();
+  wake();
+  if (context && picture.kind === "file") await capture.video(context, uplink.input.rate, $("preview"));
+  heard();
+}
+
+function heard() {
+  uplink.muted = !capture.flowing;
+  const on = capture.on("microphone");
   pressed($("microphone"), on);
-  $("microphone").textContent = on ? "Mute" : microphone.open ? "Unmute" : "Microphone";
-  $("level").hidden = !on;
+  $("microphone").textContent = on ? "Mute" : capture.has("microphone") ? "Unmute" : "Microphone";
+  $("file-sound").hidden = !capture.has("file");
+  pressed($("file-sound"), capture.on("file"));
+  $("level").hidden = !capture.flowing;
   flow();
 }
 
@@ -279,12 +298,12 @@ setInterval(async () => {
   if (frame && uplink.frame(frame.jpeg, at)) session.keepFrame(at, frame.thumb);
 }, FRAME_MS);
 
-microphone.addEventListener("chunk", ({ detail }) => {
+capture.addEventListener("chunk", ({ detail }) => {
   if (wire.open) uplink.sound(detail);
-  $("level").value = uplink.muted ? 0 : loudness(detail);
+  $("level").value = loudness(detail);
 });
-microphone.addEventListener("lost", () => {
-  listen(false);
+capture.addEventListener("lost", () => {
+  heard();
   notices.show("The microphone is gone.", { code: "microphone", bad: true });
 });
 picture.addEventListener("change", () => {
@@ -292,7 +311,11 @@ picture.addEventListener("change", () => {
   pressed($("show-camera"), picture.kind === "camera");
   pressed($("show-screen"), picture.kind === "screen");
   pressed($("show-file"), picture.kind === "file" || picture.kind === "still");
-  flow();
+  if (picture.kind !== "file") {
+    capture.remove("file");
+    $("preview").muted = true;
+  }
+  heard();
 });
 
 // --- elements -------------------------------------------------------------------------------------------
@@ -300,20 +323,25 @@ picture.addEventListener("change", () => {
 $("start").onclick = () => start();
 $("end").onclick = () => wire.end();
 $("interrupt").onclick = () => session.interrupt();
-$("microphone").onclick = () => listen(uplink.muted);
+$("microphone").onclick = () => listen(!capture.on("microphone"));
+$("file-sound").onclick = () => {
+  capture.turn("file", !capture.on("file"));
+  heard();
+};
 $("show-camera").onclick = () => show("camera", () => picture.camera($("camera-pick").value));
 $("show-screen").onclick = () => show("screen", () => picture.screen());
 $("show-file").onclick = () => (["file", "still"].includes(picture.kind) ? picture.stop() : $("file").click());
 $("file").onchange = () => {
   const [file] = $("file").files;
   $("file").value = "";
-  if (file) show("file", () => picture.file(file));
+  if (file) show("file", () => picture.file(file).then(listenToFile));
 };
 $("camera-pick").onchange = () => picture.kind === "camera" && show("other camera", () => picture.camera($("camera-pick").value));
 $("microphone-pick").onchange = async () => {
-  if (!microphone.open) return;
-  microphone.stop();
-  await listen(!uplink.muted);
+  if (!capture.has("microphone")) return;
+  const on = capture.on("microphone");
+  capture.remove("microphone");
+  await listen(on);
 };
 $("persona").onchange = () => wire.send({ type: "session.update", session: { persona: $("persona").value } });
 $("clear").onclick = () => session.clearQuery();
@@ -342,7 +370,7 @@ document.addEventListener("visibilitychange", () => {
 addEventListener("pagehide", () => {
   if (!wire.sessionId || state === "over") return;
   wire.leave();
-  const uses = { camera: picture.kind === "camera", microphone: microphone.open, muted: uplink.muted };
+  const uses = { camera: picture.kind === "camera", microphone: capture.has("microphone"), muted: !capture.on("microphone") };
   keep.setStory({ id: wire.sessionId, uses, said: conversation.story(), decisions: timeline.story(), session: session.story() });
 });
 

@@ -3,7 +3,7 @@
 // While sound goes up a picture rides on it; muted, each picture is a unit of its own. Sound goes up while
 // the assistant speaks, too, and nothing here commits: what is speech and whose turn it is, others decide.
 
-import { CHUNK_MS } from "./microphone.js";
+import { CHUNK_MS } from "./capture.js";
 import { encode } from "./samples.js";
 
 export const FRAME_MS = 1000;
