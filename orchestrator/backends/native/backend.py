@@ -205,7 +205,8 @@ class NativeBackend:
     async def commit(self, fence: Fence, create_response: bool) -> None:
         live = self._require_open()
         live.responses.learn(fence)
-        if live.tools.engine_commits:
+        if live.detected:
+            live.detected = False
             if create_response and not live.responses.adopt(fence):
                 live.ask(fence)
             return

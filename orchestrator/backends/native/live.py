@@ -96,6 +96,8 @@ class Live:
         self.responses = Responses()
         self.unsealed = False
         """The engine has input that was not committed."""
+        self.detected = False
+        """The engine's detector has sealed a turn, and the session's commit of it is still to come."""
         self.closing = False
         self.linked = asyncio.Event()
         self.linked.set()
@@ -175,6 +177,7 @@ class Live:
                 await self._fault(event)
                 return
             case InputCommitted():
+                self.unsealed = self.unsealed and not self.tools.engine_commits
                 self.responses.seal()
                 return
             case ToolCall():
@@ -186,6 +189,8 @@ class Live:
                     self.rollover.counted(tokens)
             case UserSpeech() if not self.tools.detects():
                 return  # its guess by loudness; the session makes its own
+            case UserSpeech(started=started):
+                self.detected = self.tools.engine_commits and not started
             case Heard(item_id=item_id, transcript=transcript):
                 self.tools.memory.said(item_id, transcript)
             case _:
@@ -298,7 +303,8 @@ class Live:
             for output in self._records.sent_behind(unit, event_id, self.responses.fence):
                 await self.out.put(output)
             return
-        self.unsealed = True
+        if not (self.tools.engine_commits and unit.speech is False):
+            self.unsealed = True  # silence is no turn to the engine's detector
         self.written_at = now
         if self.owed_at is None:
             self.owed_at = now

@@ -234,7 +234,9 @@ class EngineSession:
                 "input_audio_buffer.speech_stopped", audio_end_ms=at_ms, item_id=self._open_item()
             )
             if not self.opening.auto:
-                self._mailbox.put_nowait({"type": "input_audio_buffer.commit", "create_response": True})
+                vad = self.opening.vad or {}
+                create = bool(vad.get("create_response", True))
+                self._mailbox.put_nowait({"type": "input_audio_buffer.commit", "create_response": create})
                 self._commits += 1
 
     def _speech_started(self, at_ms: int) -> None:
