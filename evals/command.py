@@ -40,7 +40,9 @@ def score(
         str | None, typer.Option(metavar="URL", help="Chat endpoint that judges free answers.")
     ] = None,
     judge_model: Annotated[str | None, typer.Option(metavar="NAME", help="Model of --judge.")] = None,
-    judge_temperature: Annotated[float, typer.Option(min=0.0, max=2.0)] = 0.0,
+    judge_temperature: Annotated[
+        float, typer.Option(min=0.0, max=2.0, help="Its temperature; 0 is as repeatable as it can be.")
+    ] = 0.0,
     judge_key: Annotated[str | None, typer.Option(envvar="VIGIL_JUDGE_KEY", help="Key of --judge.")] = None,
     verdicts: Annotated[
         Path | None,
@@ -56,7 +58,7 @@ def score(
     Exit codes: 0 scored, 1 the judge failed on some answers (they count as unjudged), 2 wrong flags, no run.
     """
     from evals.scoring.folder import SCORES, VERDICTS, UnusableRun, read_run, write_json
-    from evals.scoring.judge import VerdictFile, settings_in
+    from evals.scoring.judge import PROMPT, PROMPT_SHA256, VerdictFile, settings_in
     from evals.scoring.scores import scores_of
     from evals.scoring.tables import console_of, score_tables, show
 
@@ -77,6 +79,8 @@ def score(
     elif (settings := file.settings()) is not None:
         told = settings
     known = file.verdicts(settings_in(told)) if told is not None else {}
+    if told is not None and told["prompt_sha256"] == PROMPT_SHA256:
+        told["prompt"] = PROMPT
     scores = scores_of(found, known, told)
     write_json(run / SCORES, scores)
     if form is Form.JSON:

@@ -117,6 +117,7 @@ async def test_a_judge_is_asked_once_and_its_verdicts_stay(tmp_path: Path) -> No
         await asyncio.to_thread(scored, run, *flags)
         assert len(solver.asked) == 2
     assert judged["judge"]["asked"] == 2
+    assert judged["judge"]["temperature"] == 0 and "{case}" in judged["judge"]["prompt"]
     assert judged["groups"]["skill:first"]["accuracy"]["value"] == 0.5
     # Without the endpoint, what it said is still known.
     later = await asyncio.to_thread(scored, run)
