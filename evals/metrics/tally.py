@@ -69,8 +69,8 @@ def tallies_of(outcome: ClipOutcome) -> dict[str, Tally]:
             at_least = [f"{n}+" for n in _AT_LEAST if crossed is not None and crossed >= n]
             for name in ("unknown" if crossed is None else str(crossed), *at_least):
                 probes.setdefault(name, []).append(found)
-    groups |= {f"memory:{name}": View(slots, (), 0.0, whole=False) for name, slots in probes.items()}
-    return {name: _tally(outcome, view) for name, view in groups.items()}
+    tallies = {name: _tally(outcome, view) for name, view in groups.items()}
+    return tallies | {f"memory:{name}": _answered(slots) for name, slots in probes.items()}
 
 
 def _slot_kind(slot: SlotOutcome) -> str:
@@ -102,6 +102,13 @@ def _in_force(outcome: ClipOutcome) -> list[tuple[str, float, float]]:
     return spans
 
 
+def _answered(slots: Sequence[SlotOutcome]) -> Tally:
+    """Of some slots alone: whether they were answered, and right; what else was said is not theirs."""
+    ratios: Ratios = {}
+    _answers(slots, ratios)
+    return Tally(ratios)
+
+
 def _tally(outcome: ClipOutcome, view: View) -> Tally:
     ratios: Ratios = {}
     values: Values = {}
@@ -112,7 +119,7 @@ def _tally(outcome: ClipOutcome, view: View) -> Tally:
     extra = sum(said.place is Place.EXTRA for said in view.said)
     _ratio(ratios, "extra_rate", extra, len(view.said))
     _silences(outcome, view, ratios)
-    _answers(view, ratios)
+    _answers(view.slots, ratios)
     _delegations(view, ratios)
     return Tally(ratios, values)
 
@@ -157,13 +164,16 @@ def _onsets(view: View, ratios: Ratios, values: Values) -> None:
 
 
 def _silences(outcome: ClipOutcome, view: View, ratios: Ratios) -> None:
+    # Where a slot ends as a stretch begins, a reply at that very moment is the slot's.
+    owned = {said.act for said in outcome.said if said.place in (Place.REPLY, Place.EXTRA)}
+    free = [act for act in outcome.acts if act not in owned]
     silent = ticks = kept = judged = 0
     chosen = {found.slot.id for found in view.slots}
     for query in {found.slot.query for found in view.slots}:
         start = outcome.clip.query(query).at_s
         for slot in outcome.clip.slots_of(query):
             end = min(slot.start_s, slot.known_s)
-            acts = [act for act in outcome.acts if act.query == query and start <= act.at_s < end]
+            acts = [act for act in free if act.query == query and start <= act.at_s < end]
             if acts and slot.id in chosen:
                 silent, ticks = silent + _silent(acts), ticks + len(acts)
                 kept, judged = kept + (_silent(acts) == len(acts)), judged + 1
@@ -172,7 +182,7 @@ def _silences(outcome: ClipOutcome, view: View, ratios: Ratios) -> None:
     _ratio(ratios, "early_kept", kept, judged)
     if view.whole:
         stretches = outcome.clip.silences
-        acts = [act for act in outcome.acts if any(s.start_s <= act.at_s < s.end_s for s in stretches)]
+        acts = [act for act in free if any(s.start_s <= act.at_s < s.end_s for s in stretches)]
         _ratio(ratios, "silence", _silent(acts), len(acts))
 
 
@@ -183,13 +193,13 @@ def _silent(acts: Sequence[Act]) -> int:
 # --- answers --------------------------------------------------------------------------------------------
 
 
-def _answers(view: View, ratios: Ratios) -> None:
-    judged = [found for found in view.slots if found.right is not None]
+def _answers(slots: Sequence[SlotOutcome], ratios: Ratios) -> None:
+    judged = [found for found in slots if found.right is not None]
     replied = [found for found in judged if found.act is not None]
-    _ratio(ratios, "answered", sum(f.act is not None for f in view.slots), len(view.slots))
+    _ratio(ratios, "answered", sum(f.act is not None for f in slots), len(slots))
     _ratio(ratios, "accuracy", _right(judged), len(judged))
     _ratio(ratios, "accuracy_answered", _right(replied), len(replied))
-    ruled = [found for found in view.slots if found.official is not None]
+    ruled = [found for found in slots if found.official is not None]
     both = [found for found in ruled if found.right is not None]
     _ratio(ratios, "official", sum(bool(f.official) for f in ruled), len(ruled))
     _ratio(ratios, "official_strict", _right(both), len(both))

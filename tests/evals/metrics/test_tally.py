@@ -58,6 +58,13 @@ def test_silence_is_judged_before_evidence_and_where_nothing_may_be_said() -> No
     assert tally.ratios["silence"] == (9, 10)
 
 
+def test_a_reply_at_the_last_moment_of_a_slot_breaks_no_silence() -> None:
+    clip = clip_of(slot(10, 15), slot(30, 35, "s2"), silences=(Silence(start_s=15, end_s=30),))
+    tally = tallies_of(judged(clip, {15.0: "there"}))["all"]
+    assert tally.ratios["silence"] == (14, 14)
+    assert tally.ratios["early_kept"] == (2, 2)
+
+
 def test_a_question_about_what_was_seen_has_no_time_before_its_evidence() -> None:
     queries = (Query(id="q1", at_s=20, text="What came first?"),)
     clip = clip_of(slot(20, 25, kind=Kind.ANSWER, evidence_s=5), queries=queries)
@@ -121,6 +128,7 @@ def test_memory_is_told_by_the_boundaries_that_were_really_crossed() -> None:
     found = {name: groups[name].ratios["memory"] for name in groups if name.startswith("memory:")}
     assert found == {"memory:0": (0, 1), "memory:2": (1, 1), "memory:1+": (1, 1), "memory:2+": (1, 1)}
     assert groups["all"].ratios["memory"] == (1, 2)
+    assert sorted(groups["memory:2"].ratios) == ["accuracy", "accuracy_answered", "answered", "memory"]
 
 
 @given(
