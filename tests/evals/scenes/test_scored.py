@@ -10,6 +10,7 @@ import pytest
 
 from evals.metrics.answers import right
 from evals.scenes.clips import clip_of
+from evals.scenes.levels import LevelName
 from evals.scenes.takes import HAND_OVER, MEMORY, SEE, WATCH, Take, make_take
 from tests.evals.scoring.runs import rows, write_run
 from tests.evals.scoring.test_scores import scored
@@ -57,6 +58,16 @@ def test_the_teacher_gets_full_marks(tmp_path: Path, takes: list[Take]) -> None:
         assert everything[name]["value"] == 1.0, name
     assert everything["false_alerts_per_h"]["value"] == 0.0
     assert {name for name in figures if name.startswith("memory:")} >= {"memory:2", "memory:3"}
+
+
+@pytest.mark.parametrize("level", ["varied", "hard"])
+def test_full_marks_can_be_had_at_every_level(tmp_path: Path, level: LevelName) -> None:
+    """Free answers are for a judge there: they are unjudged, and in no share."""
+    takes = [make_take(seed, "held_out", level, 180.0, SKILLS, 2 * CHUNK_S) for seed in range(4)]
+    everything = scores(tmp_path / "run", takes, {n: teacher(take) for n, take in enumerate(takes)})["all"]
+    for name in ("accuracy", "onset_f1_1s", "early_silence", "memory", "delegation", "silence"):
+        assert everything[name]["value"] == 1.0, name
+    assert everything["false_alerts_per_h"]["value"] == 0.0
 
 
 def test_who_never_speaks_is_right_about_nothing(tmp_path: Path, takes: list[Take]) -> None:

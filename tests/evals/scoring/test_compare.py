@@ -56,6 +56,18 @@ def test_slots_are_won_and_lost(runs: tuple[Path, Path]) -> None:
     assert len(compared(second, first)["slots"]["base"]["lost"]) == 6
 
 
+def test_every_other_run_is_held_against_the_first(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    third = write_run(tmp_path / "third", [(clip(f"c{n}"), rows(60, BAD)) for n in range(6)])
+    scored(third)
+    found = compared(*runs, third)
+    assert found["clips"] == ["c1", "c2", "c3", "c4"]
+    changes = found["groups"]["all"]["accuracy"]["changes"]
+    assert {name: change["value"] for name, change in changes.items()} == {"hard-cut": 0.5, "third": -0.5}
+    assert [len(found["slots"][name]["lost"]) for name in ("hard-cut", "third")] == [0, 6]
+    text = vigil("compare", *runs, third).output
+    assert "hard-cut less base" in text and "third less base" in text
+
+
 def test_a_run_against_itself_does_not_differ(runs: tuple[Path, Path]) -> None:
     found = compared(runs[0], runs[0].parent / "base" / ".." / "base")
     for told in found["groups"]["all"].values():
