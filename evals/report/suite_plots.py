@@ -119,7 +119,8 @@ def curve(points: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None) -
     misses = [float(p["misses"]) for p in known]
     false = [float(p["false_alerts_per_h"]) for p in known]
     top = ceiling(sorted(false)[math.floor(0.9 * (len(false) - 1))] or max(false))
-    placed = sorted((WIDTH * min(f, top) / top, CURVE_HEIGHT * (1 - m)) for f, m in zip(false, misses, strict=True))
+    pairs = zip(false, misses, strict=True)
+    placed = sorted((WIDTH * min(f, top) / top, CURVE_HEIGHT * (1 - m)) for f, m in pairs)
     line = " ".join(f"{_n(x)},{_n(y)}" for x, y in placed)
     body = [f'<line class="half" x1="0" x2="{_n(WIDTH)}" y1="{_n(y)}" y2="{_n(y)}"/>' for y in (75, 150, 225)]
     body.append(f'<polyline class="line a" points="{line}"/>')

@@ -59,6 +59,7 @@ def mount(app: typer.Typer) -> None:
     app.command("rerun", no_args_is_help=True)(rerun)
     app.command("audit", no_args_is_help=True)(audit)
     app.command("report", no_args_is_help=True)(report)
+    app.command("export", no_args_is_help=True)(export)
 
 
 @with_settings_flags
@@ -256,6 +257,25 @@ def report(
 
     with _told():
         typer.echo(str(write(run)))
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")],
+    out: Annotated[Path, typer.Option("--out", metavar="ROOT", help="Folder to write to.")],
+) -> None:
+    """Write a run as Omni-DuplexEval's own scorer (vllm-omni's benchmarks/duplex) reads it.
+
+    ROOT/responses holds what was said, ROOT/dataset.jsonl the samples it was said to. Clips of other data
+    sets become samples where a query waits for one or two events. Frames of a run at --pace fast do not come
+    at their time, so its clock counts as invalid there: score it with --allow-invalid-clock.
+
+    Exit codes: 0 written, 2 there is no run.
+    """
+    from evals.runs.export import export as write
+
+    with _told():
+        exported = write(run, out)
+    typer.echo(f"{exported.samples} samples in {out}; {exported.left_out} queries have no task there")
 
 
 def _watch(runner: Runner, console: Console) -> Exit:

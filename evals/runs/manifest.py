@@ -75,6 +75,7 @@ def manifest(
         "engine": facts.to_dict(),
         "profile": _profile(settings.engine),
         "pack": {"family": engine.pack.family, "digest": engine.pack.digest},
+        "period_ms": engine.pack.period_ms,
         "versions": {
             "vigil": vigil_version(),
             "renderer": RENDERER,

@@ -1,0 +1,154 @@
+"""A run as Omni-DuplexEval's own scorer reads it (``benchmarks/duplex`` of vllm-omni 0.30).
+
+``ROOT/responses/SPLIT/ID.json`` is a list of ``{sentence, start, end}`` on the media clock, beside it
+``ID.meta.json``; ``ROOT/dataset.jsonl`` are the samples that the scorer is to be given with them. Clips of
+that benchmark keep their names. Of other clips each query that waits for one or two events becomes a sample
+of ``PR_event_reminder``; the scorer has no task for the other ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from evals.readers import omni_duplex
+from evals.readers.clip import Clip, Kind, Query
+from evals.runs.manifest import read_manifest, write_json, write_whole
+from evals.scoring.folder import RunClip, read_run
+from evals.stats import Row
+
+RESPONSES, DATASET = "responses", "dataset.jsonl"
+REMINDER_SPLIT = "PR_event_reminder"
+REMINDERS = 2
+"""Events of one sample that the scorer looks at."""
+
+_SENTENCE = re.compile(r"\S.*?(?:[.!?。！？]+(?=\s|$)|(?<=[。！？])|$)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """
+    :param row: as the scorer's data set has it
+    :param said: what was said while it stood: media time in s, and text
+    """
+
+    id: str
+    split: str
+    row: Mapping[str, Any]
+    said: Sequence[tuple[float, str]]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """``left_out``: queries for which the scorer has no task."""
+
+    samples: int
+    left_out: int
+
+
+def export(run: Path, root: Path) -> Exported:
+    """Write the artifact of a run. Raises ``RunError`` or ``UnusableRun``."""
+    manifest, found = read_manifest(run), read_run(run)
+    samples = [sample for one in found.clips for sample in samples_of(one)]
+    asked = sum(len(one.clip.queries) for one in found.clips)
+    for sample in samples:
+        folder = root / RESPONSES / sample.split
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / f"{sample.id}.json", list(timed_sentences(sample.said)))
+        write_json(folder / f"{sample.id}.meta.json", _meta(sample, manifest))
+    root.mkdir(parents=True, exist_ok=True)
+    write_whole(root / DATASET, b"".join(orjson.dumps(sample.row) + b"\n" for sample in samples))
+    return Exported(len(samples), asked - len(samples))
+
+
+def samples_of(one: RunClip) -> Iterator[Sample]:
+    clip = one.clip
+    if clip.dataset == omni_duplex.NAME:
+        yield _benchmark_sample(one)
+        return
+    ordered = sorted(clip.queries, key=lambda query: query.at_s)
+    for index, query in enumerate(ordered):
+        times = [s.due_s for s in clip.slots_of(query.id) if s.kind in (Kind.ALERT, Kind.REPEAT)]
+        if times and len(times) == len(clip.slots_of(query.id)) and len(times) <= REMINDERS:
+            later = ordered[index + 1].at_s if index + 1 < len(ordered) else None
+            yield _own_sample(one, query, times, later)
+
+
+def _benchmark_sample(one: RunClip) -> Sample:
+    clip = one.clip
+    split, answers = str(clip.meta["split"]), list(clip.meta.get("answers", ()))
+    name = str(clip.meta.get("id") or clip.id.removeprefix(f"{split}-"))
+    times = [slot.start_s for slot in clip.slots if slot.kind is not Kind.ANSWER]
+    return Sample(
+        name,
+        split,
+        _row(clip, name, split, clip.queries[0].text, answers, times),
+        _said(one.rows, 0.0, None),
+        one.outcome == "complete",
+    )
+
+
+def _own_sample(one: RunClip, query: Query, times: Sequence[float], later: float | None) -> Sample:
+    clip = one.clip
+    slots = clip.slots_of(query.id)
+    name = f"{clip.id}.{query.id}"
+    end = later if query.until_s is None else min(query.until_s, later or query.until_s)
+    row = _row(clip, name, REMINDER_SPLIT, query.text, [a for s in slots for a in s.accepted[:1]], times)
+    return Sample(name, REMINDER_SPLIT, row, _said(one.rows, query.at_s, end), one.outcome == "complete")
+
+
+def _row(
+    clip: Clip, name: str, split: str, question: str, answers: Sequence[str], times: Sequence[float]
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": name,
+        "split": split,
+        "video": clip.video,
+        "question_text": question,
+        "video_duration": clip.duration_s,
+    }
+    row |= {f"answer{number}": answer for number, answer in enumerate(answers[:2], 1)}
+    return row | {f"reminder{number}": at for number, at in enumerate(times, 1)}
+
+
+def _said(rows: Sequence[Row], start: float, end: float | None) -> list[tuple[float, str]]:
+    said = []
+    for row in rows:
+        at = float(row.get("media_time_s") or 0.0)
+        if row.get("text") and at >= start and (end is None or at < end):
+            said.append((at, str(row["text"])))
+    return said
+
+
+def timed_sentences(said: Sequence[tuple[float, str]]) -> Iterator[dict[str, Any]]:
+    """Each sentence with the media time of the frame at which it was said, as its beginning and its end."""
+    for at, text in said:
+        for match in _SENTENCE.finditer(text.strip()):
+            if sentence := match.group().strip():
+                yield {"sentence": sentence, "start": round(at, 3), "end": round(at, 3)}
+
+
+def _meta(sample: Sample, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """``clock`` is ``media`` where frames came at their time; the scorer wants to be told to take others."""
+    period_ms = int(manifest["period_ms"])
+    realtime = manifest["pace"] == "realtime"
+    return {
+        "id": sample.id,
+        "split": sample.split,
+        "clock": "media" if realtime else "invalid",
+        "pace": "realtime" if realtime else "as-fast-as-possible",
+        "mix": "question",
+        "fps": 1000 / period_ms,
+        "unit_ms": period_ms,
+        "model": manifest["engine"]["model"],
+        "response_done": sample.complete,
+        "drain_timeout": None,
+        "close_timeout": None,
+        "ref_audio_sha256": None,
+    }
