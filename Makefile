@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup system peers voices demo test lint format clean
+.PHONY: help setup system peers voices demo eval test lint format clean
 .PHONY: bench-replay bench-handover bench-memory bench-store bench-native bench-soak bench-fuzz
 .PHONY: bench-ears bench-voice bench-speech
 
@@ -41,6 +41,9 @@ voices: setup ## Piper and a voice in an environment of their own, for its tests
 
 demo: setup ## watch a real clip through a real engine, and write a report
 	$(BIN)/python -m evals.demo
+
+eval: setup ## a small set of scenes through the CPU engine: scored, audited, done again; writes a report
+	$(BIN)/python -m evals.suite
 
 test: setup system ## every test, the real CPU engine and the duplex server included
 	$(MAKE) --no-print-directory -j 2 lint peers
@@ -88,5 +91,5 @@ bench-speech: setup system ## one table of what a conversation waits for, next t
 	$(BIN)/python -m evals.bench.speech_bench
 
 clean: ## everything made here (the engine's cache outside the checkout stays)
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-out
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-out eval-out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

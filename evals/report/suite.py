@@ -85,11 +85,13 @@ def render_suite(
     scores: Mapping[str, Any],
     clips: Sequence[ReportClip],
     thumbs: Mapping[tuple[str, int], str],
+    audit: Mapping[str, Any] | None = None,
 ) -> str:
     """The page as text.
 
     :param manifest: ``run.json``; ``scores``: ``scores.json``
     :param thumbs: JPEG data URLs by clip and tick, of wrong decisions
+    :param audit: ``audit.json``, if wrong decisions were asked again
     """
     rows = [row for each in clips for row in each.rows]
     asked = [row for row in rows if stats.asked_engine(row)]
@@ -115,6 +117,7 @@ def render_suite(
         ttft=stats.spread(stats.column(asked, "ttft_ms")),
         settings=_flat(manifest.get("settings") or {}),
         labels=WHY,
+        audit=audit,
     )
 
 

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from evals.replay.folder import REPORT
 from evals.report.suite import GALLERY_CAP, ReportClip, render_suite
 from evals.report.thumbs import thumbnail
+from evals.runs.audit import AUDIT
 from evals.runs.clips import TAPE
 from evals.runs.keeper import Pictures
 from evals.runs.manifest import CLIPS, FRAMES, read_manifest, write_whole
@@ -29,8 +32,18 @@ def report(run: Path) -> Path:
     scores = read_scores(run)
     clips = [ReportClip(c.clip, c.outcome, c.rows, _page(run, c.clip.id)) for c in found.clips]
     page = run / REPORT
-    write_whole(page, render_suite(manifest, scores, clips, _thumbs(run, found, scores)).encode())
+    thumbs = _thumbs(run, found, scores)
+    write_whole(page, render_suite(manifest, scores, clips, thumbs, _audit(run)).encode())
     return page
+
+
+def _audit(run: Path) -> Mapping[str, Any] | None:
+    """What ``vigil eval audit`` found, if it was asked."""
+    try:
+        found: dict[str, Any] = orjson.loads((run / AUDIT).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found
 
 
 def _page(run: Path, clip: str) -> str | None:

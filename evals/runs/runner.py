@@ -166,15 +166,17 @@ class Runner:
                 drive = SessionDrive(core, self._engine, clip.id)
                 await self._watch(clip, drive, progress, stop, outcome)
 
+        word = "failed"
         try:
             async with asyncio.TaskGroup() as streams:
                 for _ in range(self._streams):
                     streams.create_task(stream())
+            outcome.stopped = stop.is_set()
+            word = outcome.word
         finally:
             await core.aclose()
-            outcome.stopped = outcome.stopped or stop.is_set()
             wall_s = round(self._manifest["wall_s"] + time.monotonic() - began, 3)
-            write_json(self.folder / RUN, {**self._manifest, "outcome": outcome.word, "wall_s": wall_s})
+            write_json(self.folder / RUN, {**self._manifest, "outcome": word, "wall_s": wall_s})
         return outcome
 
     def _video(self, clip: Clip) -> str | None:
