@@ -31,7 +31,7 @@ from bridges.media_types import (
     Reader,
     shown,
 )
-from bridges.media_video import VideoReader, duration_ms, open_video
+from bridges.media_video import Opened, VideoReader, duration_ms, open_http, open_video
 
 __all__ = [
     "MediaError",
@@ -50,6 +50,7 @@ VIDEOS = frozenset(
      ".ogv", ".wmv", ".y4m"}
 )  # fmt: skip
 _STREAMS = ("rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "srt", "mms")
+_HTTP = ("http://", "https://")
 _READY = 4
 """Samples that wait for the consumer of a file; the decoder then waits too."""
 _SOUNDS = 256
@@ -166,14 +167,17 @@ class MediaSource:
             tell()
 
 
-def open_media(location: str, options: MediaOptions, place: Callable[[str], str] = str) -> MediaSource:
+def open_media(
+    location: str, options: MediaOptions, place: Callable[[str], str] | None = None
+) -> MediaSource:
     """Find out what ``location`` is and make it ready to play.
 
     A path to a video or picture, a folder (its videos if it has any, else its pictures, in natural order), a
     pattern (``frame_%04d.jpg``, ``frame_*.png``), or a URL. An HTTP URL with a length plays like a file.
     Blocking: it opens what it finds.
 
-    :param place: asked before each connection to a live stream which URL is really opened
+    :param place: asked before each connection which URL is really opened; without it all may be, and FFmpeg
+        follows where they lead
     :raises MediaError: nothing there can be played
     """
     if "://" in location:
@@ -201,10 +205,16 @@ def _files(paths: list[Path], name: str, options: MediaOptions, *, any_name: boo
     raise MediaError("not_found", f"there is no video and no picture in {name}")
 
 
-def _remote(url: str, options: MediaOptions, place: Callable[[str], str]) -> Reader:
+def _remote(url: str, options: MediaOptions, place: Callable[[str], str] | None) -> Reader:
+    def opened(url: str) -> Opened:
+        if place is None:
+            return open_video(url)
+        return open_http(url, place) if url.startswith(_HTTP) else open_video(place(url))
+
     if url.partition("://")[0].lower() in _STREAMS:
-        return LiveReader(url, options, place=place)
-    container, stream = open_video(url)
-    with container:
-        endless = duration_ms(container, stream) is None
-    return LiveReader(url, options) if endless else VideoReader([url], shown(url), options)
+        return LiveReader(url, options, open_=opened)
+    with opened(url) as first:
+        endless = duration_ms(first.container, first.stream) is None or (first.body and first.body.endless)
+    return (
+        LiveReader(url, options, open_=opened) if endless else VideoReader([url], shown(url), options, opened)
+    )

@@ -25,7 +25,15 @@ from bridges.media_types import (
     Sampler,
     shown,
 )
-from bridges.media_video import PictureClock, SoundTrack, decode, encode, open_video, sound_at
+from bridges.media_video import (
+    Opened,
+    PictureClock,
+    SoundTrack,
+    decode,
+    encode,
+    open_video,
+    sound_at,
+)
 
 ATTEMPTS = 20
 """Tries to connect again before a stream counts as lost."""
@@ -41,7 +49,7 @@ class LiveReader:
     :param url: anything FFmpeg opens: RTSP, HTTP, RTMP, SRT, UDP
     :param give_up_s: seconds without a picture after which the stream is lost and the source ends; so it is
         after ``ATTEMPTS`` tries; the first connection has one
-    :param place: the URL that is really opened, asked before each connection; raises ``MediaError``
+    :param open_: opens it, once for each connection; raises ``MediaError``
     :param jitter: from 0 to 1; a wait is half its length and that part of the other half
     :param wait: sleeps so many seconds, or less when ``stop`` is set; ``now``: monotonic seconds
     """
@@ -52,7 +60,7 @@ class LiveReader:
         options: MediaOptions,
         *,
         give_up_s: float = 60.0,
-        place: Callable[[str], str] = str,
+        open_: Callable[[str], Opened] = open_video,
         jitter: Callable[[], float] = random.random,
         wait: Callable[[threading.Event, float], object] = threading.Event.wait,
         now: Callable[[], float] = time.monotonic,
@@ -61,7 +69,7 @@ class LiveReader:
         self._name = shown(url)
         self._options = options
         self._give_up_s = give_up_s
-        self._place = place
+        self._open = open_
         self._jitter = jitter
         self._wait = wait
         self._now = now
@@ -78,15 +86,15 @@ class LiveReader:
             statistics.attempts += 1
             before = statistics.decoded
             try:
-                container, stream = open_video(self._place(self._url))
+                opened = self._open(self._url)
             except MediaError as failed:
                 if self._last_at is None:
                     raise
                 statistics.warn(failed.message)
             else:
                 try:
-                    with container:
-                        yield from self._connection(container, stream, stop, statistics)
+                    with opened:
+                        yield from self._connection(opened.container, opened.stream, stop, statistics)
                 finally:
                     statistics.connected = False
                 if self._full:

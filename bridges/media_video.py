@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from av.video.stream import VideoStream
 from PIL import Image
 
 from bridges.frames import FrameBounds, bounded_size, encode_jpeg
+from bridges.media_http import HttpBody
 from bridges.media_types import (
     MediaError,
     MediaFrame,
@@ -37,22 +39,60 @@ OPEN_S = 10.0
 READ_S = 10.0
 _LIVE = {"fpsprobesize": "0", "analyzeduration": "300000"}
 """A camera is not looked at for seconds before it is shown."""
+_NOWHERE = {"protocol_whitelist": "data"}
+"""What is named in a playlist is not opened."""
+_STAMPS = {"multipart/x-mixed-replace": {"use_wallclock_as_timestamps": "1"}}
+"""Pictures that come one by one have no times but those at which they come."""
 _UNKNOWN_INTERVAL_MS = 40
 _MISSING_TAIL_MS = 1000
 _EARLY = 512
 """Pieces of sound that wait for the first picture."""
 
 
-def open_video(location: str) -> tuple[InputContainer, VideoStream]:
-    """Open a file or URL and find its moving picture (cover art is none). The caller closes the container.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A container and its moving picture, closed when it is left. ``body``: where its bytes come from."""
 
+    container: InputContainer
+    stream: VideoStream
+    body: HttpBody | None = None
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.container.close()
+        if self.body is not None:
+            self.body.close()
+
+
+def open_http(url: str, place: Callable[[str], str]) -> Opened:
+    """As ``open_video``, over connections of our own.
+
+    :param place: see ``HttpBody``
+    """
+    body = HttpBody(url, place, wait_s=READ_S)
+    try:
+        return open_video(url, body)
+    except BaseException:
+        body.close()
+        raise
+
+
+def open_video(location: str, body: HttpBody | None = None) -> Opened:
+    """Open a file or URL and find its moving picture (cover art is none).
+
+    :param body: its bytes, if they are fetched already
     :raises MediaError: it cannot be used
     """
     name = shown(location)
     options = {"rtsp_transport": "tcp", **_LIVE} if location.startswith(("rtsp:", "rtsps:")) else {}
+    if body is not None:
+        options = {**_NOWHERE, **(_LIVE if body.endless else {}), **_STAMPS.get(body.kind, {})}
     remote = "://" in location
+    waits = (OPEN_S, READ_S) if remote and body is None else None
     try:
-        container = av.open(location, options=options, timeout=(OPEN_S, READ_S) if remote else None)
+        container = av.open(body or location, "r", options=options, timeout=waits)
     except (av.error.FileNotFoundError, av.error.HTTPNotFoundError) as missing:
         raise MediaError("not_found", f"there is no {name}") from missing
     except (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError) as refused:
@@ -79,7 +119,7 @@ def open_video(location: str) -> tuple[InputContainer, VideoStream]:
     except (AttributeError, av.error.FFmpegError, ValueError) as unknown:
         container.close()
         raise MediaError("unsupported", f"{name} is in a codec that this build cannot decode") from unknown
-    return container, stream
+    return Opened(container, stream, body)
 
 
 def duration_ms(container: InputContainer, stream: VideoStream) -> int | None:
@@ -256,11 +296,19 @@ class VideoReader:
     """Plays videos one after the other as one stream of samples.
 
     :param locations: paths or URLs; ones that cannot be used are skipped and counted, unless none can
+    :param open_: opens one
     """
 
-    def __init__(self, locations: Sequence[str], name: str, options: MediaOptions) -> None:
+    def __init__(
+        self,
+        locations: Sequence[str],
+        name: str,
+        options: MediaOptions,
+        open_: Callable[[str], Opened] = open_video,
+    ) -> None:
         self._locations = locations
         self._options = options
+        self._open = open_
         # A single file is checked at once; a folder's files as their turn comes.
         duration = self._probe(locations[0]) if len(locations) == 1 else None
         limit = options.max_duration_ms
@@ -277,14 +325,15 @@ class VideoReader:
             before = statistics.decoded
             for location in self._locations:
                 try:
-                    container, stream = open_video(location)
+                    opened = self._open(location)
                 except MediaError as unusable:
                     failed = failed or unusable
                     statistics.skipped += 1
                     statistics.warn(unusable.message)
                     continue
-                with container:
-                    clock, name = PictureClock(stream), PurePath(location).name
+                with opened:
+                    container, stream = opened.container, opened.stream
+                    clock, name = PictureClock(stream), PurePath(shown(location)).name
                     sound = SoundTrack.of(container, options, statistics)
                     early: deque[AudioFrame] = deque(maxlen=_EARLY)
                     for frame in decode(container, stream, stop, statistics, sound):
@@ -308,11 +357,9 @@ class VideoReader:
             if statistics.decoded == before:
                 raise failed or MediaError("unreadable", f"nothing in {self.info.name} decodes")
 
-    @staticmethod
-    def _probe(location: str) -> int | None:
-        container, stream = open_video(location)
-        with container:
-            return duration_ms(container, stream)
+    def _probe(self, location: str) -> int | None:
+        with self._open(location) as opened:
+            return duration_ms(opened.container, opened.stream)
 
     @staticmethod
     def _note_missing_tail(

@@ -11,7 +11,9 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from orchestrator.wire.errors import Forbidden, InvalidRequest
 
-STREAMS = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "srt"})
+STREAMS = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "srt", "http", "https"})
+_WEB = {"http": 80, "https": 443}
+"""Ports of a listed host from which files and streams may be fetched; others are listed with it."""
 
 Resolve = Callable[[str], list[str]]
 """Addresses of a host, as text; raises ``OSError``. It may block."""
@@ -24,8 +26,9 @@ def resolve(host: str) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class SourceRules:
     """
-    :param hosts: names, addresses and networks from which streams may be read; a name that leads to a
-        private address is not enough: that address or its network is listed too
+    :param hosts: names, addresses and networks from which streams may be read, or one of them and a port
+        (``host:port``); a name that leads to a private address is not enough: that address or its network is
+        listed too. HTTP is asked at its own ports alone, others are listed so
     :param folder: below which files may be; without both there are no sources
     """
 
@@ -41,8 +44,12 @@ class SourceRules:
                 known = ", ".join(sorted(STREAMS))
                 raise InvalidRequest(f"a stream is one of {known}; a file has no scheme", param="source")
             host = (parts.hostname or "").lower()
+            if f"{host}:{parts.port}" in self.hosts:
+                return wanted
             if host not in self.hosts and not self._lists(host):
                 raise _not_allowed(f"streams from {host} are not allowed (sources.allow_hosts)")
+            if parts.port not in (None, _WEB.get(parts.scheme, parts.port)):
+                raise _not_allowed(f"port {parts.port} of {host} is not allowed (sources.allow_hosts)")
             return wanted
         if self.folder is None:
             raise _not_allowed("files are not allowed (sources.folder)")
@@ -61,7 +68,7 @@ class SourceRules:
             return url
         addresses = self.resolve(host)
         for address in addresses:
-            if not (_is_public(address) or self._lists(address)):
+            if not (_is_public(address) or self._lists(address, parts.port)):
                 raise _not_allowed(f"{host} is an address of a private network (sources.allow_hosts)")
         if not addresses:
             raise OSError(f"{host} has no address")
@@ -71,11 +78,13 @@ class SourceRules:
         login, found, _ = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{login}{found}{netloc}"))
 
-    def _lists(self, address: str) -> bool:
-        """An address is listed, by itself or with its network."""
+    def _lists(self, address: str, port: int | None = None) -> bool:
+        """An address is listed, by itself, with its network, or with that port."""
         parsed = _address(address)
         if parsed is None:
             return False
+        if port is not None and f"{address}:{port}" in self.hosts:
+            return True
         for listed in self.hosts:
             try:
                 if parsed in ipaddress.ip_network(listed):

@@ -289,7 +289,8 @@ class Sources:
 
     def _place(self, url: str) -> str:
         try:
-            return self._rules.address(url)
+            # Also of where a server redirects to.
+            return self._rules.address(self._rules.location(url))
         except VigilError as refused:
             raise MediaError(refused.code, refused.message) from None
         except OSError as unknown:

@@ -42,8 +42,30 @@ def test_listing_an_address_or_its_network_admits_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted", ["rtsp://[bad/1", "rtsp://cam:99999/1", "a\0b", "http://cam/1", "file:///etc/passwd"]
+    "wanted", ["rtsp://[bad/1", "rtsp://cam:99999/1", "a\0b", "ftp://cam/1", "file:///etc/passwd"]
 )
 def test_what_is_no_source_is_refused_in_order(wanted: str) -> None:
     with pytest.raises(InvalidRequest):
         rules("cam").location(wanted)
+
+
+def test_the_web_is_asked_at_its_own_ports_and_at_those_that_are_listed() -> None:
+    listed = rules("cam", "10.0.0.8:8080", "cam.example:8443", answers=("93.184.216.34",))
+    for allowed in (
+        "http://cam/1",
+        "https://cam:443/1",
+        "http://10.0.0.8:8080/1",
+        "https://cam.example:8443/1",
+    ):
+        assert listed.address(listed.location(allowed))
+    assert listed.location("rtsp://cam:8554/1"), "cameras have ports of all kinds"
+    for refused in ("http://cam:22/1", "https://cam:80/1", "http://10.0.0.8/1", "https://cam.example/1"):
+        with pytest.raises(Forbidden):
+            listed.location(refused)
+
+
+def test_a_name_and_port_may_lead_to_a_private_address_that_is_listed_with_the_port() -> None:
+    both = rules("cam.lan:8080", "10.0.0.8:8080", answers=("10.0.0.8",))
+    assert both.address(both.location("http://cam.lan:8080/1")) == "http://10.0.0.8:8080/1"
+    with pytest.raises(Forbidden):
+        rules("cam.lan:8080", answers=("10.0.0.8",)).address("http://cam.lan:8080/1")

@@ -110,5 +110,5 @@ def test_by_default_nothing_is_allowed() -> None:
         with pytest.raises(Forbidden):
             SourceRules().location(wanted)
     with pytest.raises(InvalidRequest):
-        SourceRules(frozenset({"camera"})).location("http://camera/1")
+        SourceRules(frozenset({"camera"})).location("concat://camera/1")
     assert SourceRules(frozenset({"camera"})).location("rtsp://me:secret@camera/1")
