@@ -208,7 +208,7 @@ class NativeBackend:
         if live.detected:
             live.detected = False
             if create_response and not live.responses.adopt(fence):
-                live.ask(fence)
+                live.ask(fence).spoken = True
             return
         live.intake.close_turn()
         forward = not live.tools.auto or self._profile.forward_commit
@@ -225,7 +225,8 @@ class NativeBackend:
                 if bound is not None:
                     bound.sealed = False
                 await self._command(link.commit(create_response=create_response))
-            elif create_response:
+            elif bound is not None:
+                bound.spoken = live.tools.engine_commits
                 await self._command(link.create_response({}))
         except VigilError:
             if bound is not None:

@@ -24,6 +24,7 @@ class Bound:
     :param key: ``None`` for one that was asked for and that the engine has not begun
     :param forwarded: the engine was asked for it, so it may begin it at any time
     :param sealed: the engine has the whole of its turn: a listen is an answer to it, and to no earlier input
+    :param spoken: the engine's detector sealed its turn, having heard speech: silence behind it is no answer
     :param visible: something of it was told
     :param listened: the model chose to listen in it, and nothing followed yet
     """
@@ -33,6 +34,7 @@ class Bound:
     asked: bool = False
     forwarded: bool = False
     sealed: bool = True
+    spoken: bool = False
     visible: bool = False
     ended: bool = False
     listened: Listening | None = None

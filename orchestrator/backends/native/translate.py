@@ -36,6 +36,7 @@ from orchestrator.session.backend import (
 
 MODEL_LISTEN = "model_listen"
 CONTINUATION_LIMIT = "continuation_limit"
+SILENCE_OR_NOISE = "silence_or_noise"
 _SAID = {"completed": "completed", "failed": "failed"}
 """How a response can end by the engine's own doing; cancelled unasked counts as incomplete."""
 
@@ -171,6 +172,8 @@ class Translator:
         fence = self._responses.fence
         if asked is not None and not asked.sealed:
             return []  # about input that went before its turn was sealed
+        if asked is not None and asked.spoken and event.reason == SILENCE_OR_NOISE:
+            return []  # about input that came behind it
         if asked is not None and not event.metadata.get("buffering"):
             fence = asked.fence
             self._responses.end(asked)

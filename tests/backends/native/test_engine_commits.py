@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from bridges.duplex_client.link import InputCommitted as InputSealed
+from bridges.duplex_client.link import Listening, UserSpeech
 from orchestrator.session.backend import TurnDetection
 from orchestrator.session.commands import CreateResponse
 from orchestrator.session.events import (
@@ -13,6 +17,8 @@ from orchestrator.session.events import (
     UserSpeechStopped,
 )
 from tests.backends.native.engine_rig import EngineRig, over_engine
+from tests.backends.native.harness import TURN, open_rig
+from tests.fakes.link import spoken
 from tests.realtime.serving import eventually
 
 
@@ -79,3 +85,29 @@ async def test_speech_over_an_answer_ends_it_and_becomes_the_next_turn() -> None
         after = rig.events[rig.events.index(done) :]
         assert {e.response_id for e in after if isinstance(e, OutputAudioDelta)} <= {second}
         assert commits(rig) == 0
+
+
+async def test_silence_that_the_engine_hears_behind_a_turn_is_no_answer_to_it() -> None:
+    """As vllm-omni's server says it: the last silent append is turned down while the turn is being sealed."""
+    profile = replace(TURN, server_vad=True)
+    rig = await open_rig(profile, auto_response=False, turn_detection=TurnDetection())
+    await rig.append(2000)
+    await rig.say(UserSpeech(True, 0))
+    await rig.append(1000, speech=False)
+    await rig.say(UserSpeech(False, 2500), Listening(None, "silence_or_noise", False), InputSealed("item"))
+    await rig.append(1000, speech=False)
+    await rig.say(Listening(None, "silence_or_noise", False))
+    await rig.say(*spoken("r", ("Yes. ", 500)))
+    (done,) = rig.of(ResponseDone)
+    assert done.status == "completed" and len(rig.of(ResponseCreated)) == 1
+    assert rig.link.named("commit") == [] and rig.codes() == []
+
+
+async def test_a_model_that_chooses_to_listen_answers_the_turn_with_that() -> None:
+    profile = replace(TURN, server_vad=True)
+    rig = await open_rig(profile, auto_response=False, turn_detection=TurnDetection())
+    await rig.append(2000)
+    await rig.say(UserSpeech(True, 0), UserSpeech(False, 2000), InputSealed("item"))
+    await rig.say(Listening(None, "model_listen", True))
+    (done,) = rig.of(ResponseDone)
+    assert done.status == "completed" and rig.of(OutputAudioDelta) == []
