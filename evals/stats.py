@@ -16,6 +16,7 @@ Row = Mapping[str, Any]
 
 COLUMNS: tuple[str, ...] = (
     "tick",
+    "engine",
     "media_time_s",
     "action",
     "reason",

@@ -109,6 +109,13 @@ class PackSet(Fact):
     limits: dict[str, Any]
 
 
+class MoveWanted(Fact):
+    """The session is to go on at another engine: a next window comes early. ``engine``: the one it leaves."""
+
+    kind: Literal["move_wanted"] = "move_wanted"
+    engine: str
+
+
 class TickBegun(Fact):
     """The open turn as it stands rides this tick; what arrives later belongs to the next turn.
 
@@ -347,6 +354,7 @@ AnyFact = Annotated[
     | PersonaSet
     | PixelsSet
     | PackSet
+    | MoveWanted
     | TickBegun
     | TickAnswered
     | TickFailed

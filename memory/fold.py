@@ -64,6 +64,7 @@ class Memory(Views):
             "persona_set": self._persona_set,
             "pixels_set": self._pixels_set,
             "pack_set": self._pack_set,
+            "move_wanted": self._move_wanted,
             "tick_begun": self._tick_begun,
             "tick_answered": self._tick_answered,
             "tick_failed": self._tick_failed,
@@ -245,9 +246,17 @@ class Memory(Views):
         self._configure(new, limits_of(fact.limits))
 
     def _configure(self, settings: Settings, limits: Limits | None = None) -> None:
+        if self.parts.configure(settings, limits):
+            self._hand_over_early()
+
+    def _move_wanted(self, fact: f.MoveWanted) -> None:
+        if self.parts.handover is None:
+            self.parts.changes += 1
+            self._hand_over_early()
+
+    def _hand_over_early(self) -> None:
         parts = self.parts
-        if parts.configure(settings, limits):
-            parts.planned_tick = parts.last_tick + (EARLY_TICKS if parts.next_seq else 1)
+        parts.planned_tick = parts.last_tick + (EARLY_TICKS if parts.next_seq else 1)
 
     def _tick_begun(self, fact: f.TickBegun) -> None:
         parts = self.parts

@@ -38,6 +38,7 @@ from orchestrator.native_setup import NativeEngines
 from orchestrator.native_track import NativeTrack
 from orchestrator.observed import Observed
 from orchestrator.records import Records, counted
+from orchestrator.replay_engines import Engines
 from orchestrator.replay_track import check_settings, replay_track
 from orchestrator.runtime.actor import Session, SessionParts
 from orchestrator.runtime.clock import SystemClock, system_ids
@@ -251,7 +252,7 @@ class Core:
 
 async def open_core(
     settings: Settings,
-    engine: Engine | NativeEngines,
+    engines: Engine | Engines | NativeEngines,
     *,
     durable: bool,
     speaker: Speaker | None = None,
@@ -259,17 +260,19 @@ async def open_core(
 ) -> Core:
     """:param durable: sessions live in the data folder; else only as long as the process
     :param speaker: gives sessions a voice whose model only writes; ``ears``: one that only reads hears with
-    :raises SetupError: the settings ask for what this engine cannot do
+    :raises SetupError: the settings ask for what these engines cannot do
     """
-    if isinstance(engine, Engine):
-        check_settings(settings, engine)
+    if isinstance(engines, Engine):
+        engines = Engines.of(engines)
+    if isinstance(engines, Engines):
+        check_settings(settings, engines)
     clock = SystemClock()
     keeper = await _durable(settings, clock) if durable else TransientKeeper(clock)
     track: Track
-    if isinstance(engine, Engine):
-        track = await replay_track(settings, engine, clock, system_ids, keeper.salt, speaker, ears)
+    if isinstance(engines, Engines):
+        track = await replay_track(settings, engines, clock, system_ids, keeper.salt, speaker, ears)
     else:
-        track = NativeTrack(settings, engine, clock, system_ids)
+        track = NativeTrack(settings, engines, clock, system_ids)
     return Core(settings, track, keeper, clock)
 
 

@@ -12,6 +12,7 @@ from pydantic_settings import NoDecode
 from orchestrator.api.credentials import Credentials, TokenRules
 from orchestrator.api.origins import ANY, is_origin
 from orchestrator.api.quota import Quota, Quotas
+from orchestrator.engines.room import Priority
 from orchestrator.setting_groups import Group, comma_list, parsed_json
 
 _KEY_HASH = re.compile(r"^sha256:[0-9a-f]{64}$")
@@ -81,9 +82,14 @@ class QuotaGroup(Group):
         None, description="decisions and plain answers of the engine for a tenant; default: any number"
     )
     events_per_second: Amount = Field(1000, description="events that one socket may send a second")
+    priority: Literal["low", "normal", "high"] = Field(
+        "normal",
+        description="class of a tenant's sessions where engines are short: lower ones are refused first,"
+        " higher ones decide first",
+    )
 
     def quota(self) -> Quota:
-        return Quota(**self.model_dump())
+        return Quota(**self.model_dump(exclude={"priority"}))
 
 
 class Auth(Group):
@@ -180,11 +186,23 @@ class Auth(Group):
         return Credentials({k.hash: k.tenant or name for name, k in self.api_keys.items()}, self.jwt.rules)
 
     def quotas(self) -> Quotas:
-        own = {
-            name: self.quota.model_copy(update=each.model_dump(exclude_unset=True)).quota()
-            for name, each in self.tenant_quotas.items()
-        }
-        return Quotas(self.quota.quota(), own)
+        return Quotas(self.quota.quota(), {name: self._group(name).quota() for name in self.tenant_quotas})
+
+    def priority_of(self, tenant: str) -> Priority:
+        return Priority[self._group(tenant).priority.upper()]
+
+    @property
+    def classes(self) -> frozenset[Priority]:
+        """Those that sessions may be of."""
+        groups = [self.quota, *map(self._group, self.tenant_quotas)]
+        return frozenset(Priority[group.priority.upper()] for group in groups)
+
+    def _group(self, tenant: str) -> QuotaGroup:
+        """A tenant's own figures over everyone's."""
+        own = self.tenant_quotas.get(tenant)
+        if own is None:
+            return self.quota
+        return self.quota.model_copy(update=own.model_dump(exclude_unset=True))
 
 
 TENANT_NAME: TypeAdapter[str] = TypeAdapter(Annotated[str, Field(pattern=_TENANT, max_length=64)])

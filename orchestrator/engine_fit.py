@@ -28,7 +28,7 @@ _UNKNOWN_IMAGE_CACHE = 4 * 2**30
 
 def chat_engine(settings: Settings, engine: Engine) -> VllmChat:
     facts, secret = engine.facts, settings.engine_api_key
-    frame = engine.pack.pixels.max * _IMAGE_CACHE_BYTES_PER_PIXEL
+    frame = image_bytes(engine.pack.pixels.max)
     room = facts.image_cache_bytes or _UNKNOWN_IMAGE_CACHE
     return VllmChat(
         engine.url,
@@ -38,6 +38,11 @@ def chat_engine(settings: Settings, engine: Engine) -> VllmChat:
         held_images=max(1, room // frame),
         max_connections=LIVE_TICKS + BACKGROUND + 8,
     )
+
+
+def image_bytes(pixels: int) -> int:
+    """What a picture of that area takes of the engine's image cache."""
+    return pixels * _IMAGE_CACHE_BYTES_PER_PIXEL
 
 
 def frame_bounds(pack: Pack, max_bytes: int) -> FrameBounds:

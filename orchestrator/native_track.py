@@ -11,7 +11,7 @@ from bridges.engine import EngineUnreachable
 from bridges.frames import FrameBounds
 from memory.spoken_described import SPOKEN_RENDERER
 from orchestrator.api.context import EngineState
-from orchestrator.api.metrics import ENGINE_STATES
+from orchestrator.api.metrics import ENGINE_STATES, ByEngine
 from orchestrator.backends.native.advertised import native_capabilities
 from orchestrator.backends.native.backend import NativeBackend
 from orchestrator.backends.native.options import NativeOptions
@@ -163,10 +163,10 @@ class NativeTrack:
         inputs = [each.statistics().get("input", {}) for each in built]
 
         def of(key: str) -> Mapping[str, float]:
-            return {name: float(figures[key]) for name, figures in by_name.items()}
+            return ByEngine({name: float(figures[key]) for name, figures in by_name.items()})
 
         def links(counts: Mapping[str, int]) -> Mapping[str, float]:
-            return {_name(url): float(counts.get(url, 0)) for url in self._engines.urls}
+            return ByEngine({_name(url): float(counts.get(url, 0)) for url in self._engines.urls})
 
         return {
             "pairings": of("sessions"),
@@ -177,7 +177,7 @@ class NativeTrack:
             "seats_failed": of("failed"),
             "seats_refused": float(self.pool.refused),
             "engine_real_time_factor": of("real_time_factor"),
-            "engine_up": {name: float(f["state"] in _READY) for name, f in by_name.items()},
+            "engine_up": ByEngine({name: float(f["state"] in _READY) for name, f in by_name.items()}),
             "links_lost": links(self._counts.lost),
             "links_resumed": links(self._counts.resumed),
             "links_unconfirmed": links(self._counts.unconfirmed),

@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bridges.engine import ChatEngine, Deadlines
+from bridges.engine import ChatEngine
 from bridges.frames import FrameGate
 from bridges.speech import Speaker
-from bridges.text_engine import TextEngine
 from orchestrator.api.context import EngineState
 from orchestrator.api.metrics import ENGINE_STATES
 from orchestrator.backends.ears import Ears, hearing_capabilities
@@ -23,20 +22,16 @@ from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.spoken import SpokenBackend, spoken_capabilities
 from orchestrator.backends.summaries import Summarizer
 from orchestrator.engine_fit import (
-    BACKGROUND,
-    LIVE_TICKS,
-    chat_engine,
     decide_options,
     engine_limits,
     frame_bounds,
     window_limits,
 )
-from orchestrator.engine_setup import Engine
-from orchestrator.engine_watch import EngineWatch
 from orchestrator.exits import Exit, SetupError
 from orchestrator.keeping import Kept, PackLasting
+from orchestrator.replay_engines import Engines
+from orchestrator.replay_hosts import Hosts
 from orchestrator.runtime.actor import RuntimeLimits
-from orchestrator.runtime.permits import Permits
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Clock, Ids, SessionBackend, SessionConfig
 from orchestrator.settings import Settings
@@ -64,7 +59,7 @@ Through = Callable[[str, Outside], Outside]
 class ReplayTrack:
     """See ``Track``.
 
-    :param chat: the engine, as every session asks it
+    :param hosts: the engines, as sessions ask them
     :param salt_of: the engine's ``cache_salt`` for a tenant's plain requests
     :param text_scale: of new sessions' estimates, see ``orchestrator.tokenizer``
     :param speaker: gives sessions a voice; ``ears``: what they hear with
@@ -75,7 +70,7 @@ class ReplayTrack:
     def __init__(
         self,
         settings: Settings,
-        engine: Engine,
+        engines: Engines,
         clock: Clock,
         ids: Ids,
         salt_of: Callable[[str], Awaitable[str]],
@@ -86,12 +81,10 @@ class ReplayTrack:
         ears: Ears | None = None,
         through: Through | None = None,
     ) -> None:
-        self.engine = engine
-        self.chat = chat_engine(settings, engine)
-        self.permits = Permits(LIVE_TICKS, BACKGROUND)
+        self.pack, self._facts = engines.pack, engines.facts
         self.runtime = RuntimeLimits()
-        self.lasting = PackLasting(engine.pack)
-        self.offer = _offer(settings, engine, speaker, modalities, ears)
+        self.lasting = PackLasting(engines.pack)
+        self.offer = _offer(settings, engines, speaker, modalities, ears)
         self._settings = settings
         self._clock = clock
         self._ids = ids
@@ -100,26 +93,18 @@ class ReplayTrack:
         self._text_scale = text_scale
         self._solvers = solver_chain(settings)
         self._summarizer = summarizer_of(settings)
-        # Frames in flight when the engine died are tried one at a time, over all sessions.
-        self._suspect_lane = asyncio.Lock()
         self._gate = FrameGate(self.offer.frames)
-        self._watch = EngineWatch(
-            self.chat, clock, period_s=settings.timeouts.watch_s, ping_s=settings.timeouts.ping_s
-        )
-        secret, longest = settings.engine_api_key, settings.timeouts.request_s
-        self._texts = TextEngine(
-            engine.url,
-            api_key=secret.get_secret_value() if secret else None,
-            deadlines=Deadlines(longest, 2 * longest),
-        )
-        self.texts = TextAccess(self._texts, salt_of)
         self._decide = decide_options(settings)
-        self._limits = window_limits(engine.pack, engine.facts, settings.memory)
+        self._limits = window_limits(engines.pack, engines.facts, settings.memory)
+        self._priority_of = settings.auth.priority_of
+        self.hosts = Hosts(settings, engines, self._limits, clock, settings.auth.classes)
+        self.texts = TextAccess(self.hosts.texts, salt_of)
         self._through = through
 
     async def build(self, spec: SessionSpec, kept: Kept) -> Built:
-        pack, facts, settings = self.engine.pack, self.engine.facts, self._settings
-        asked = Outside(self.chat, self._solvers, self._summarizer)
+        pack, facts, settings = self.pack, self._facts, self._settings
+        home = self.hosts.fleet.home(kept.session_id, self._priority_of(spec.tenant), spec.tenant)
+        asked = Outside(home.chat, self._solvers, self._summarizer)
         if self._through is not None:
             asked = self._through(kept.session_id, asked)
         backend = ReplayBackend(
@@ -128,7 +113,7 @@ class ReplayTrack:
             asked.engine,
             kept.frames,
             kept.log,
-            self.permits,
+            home.permits,
             self._clock,
             self._ids,
             self._gate.check,
@@ -152,7 +137,7 @@ class ReplayTrack:
             summarizer=asked.summarizer,
             history=kept.history,
             packs=kept.packs,
-            suspect_lane=self._suspect_lane,
+            place=home,
         )
         whole: SessionBackend = backend
         told: dict[str, Callable[[], Mapping[str, int]]] = {}
@@ -170,16 +155,23 @@ class ReplayTrack:
         )
 
     async def watch(self) -> None:
-        await self._watch.run()
+        await self.hosts.watch()
 
     def state(self) -> EngineState:
-        return self._watch.state()
+        return self.hosts.state()
 
     def facts(self) -> Mapping[str, Any]:
-        return {"url": self.engine.url, "family": self.engine.pack.family, **self.engine.facts.to_dict()}
+        urls = [served.engine.url for served in self.hosts]
+        return {"urls": urls, "family": self.pack.family, **self._facts.to_dict()}
+
+    def engines(self) -> list[dict[str, Any]]:
+        return self.hosts.about()
+
+    def drain(self, name: str, draining: bool) -> None:
+        self.hosts.fleet.drain(name, draining)
 
     def gauges(self, built: tuple[Built, ...]) -> Gauges:
-        engine, permits = self._watch.state(), self.permits.statistics()
+        engine = self.hosts.state()
         solvers = self._solvers.statistics() if self._solvers else {}
         sizes = [each.statistics() for each in built]
         return {
@@ -187,8 +179,11 @@ class ReplayTrack:
             "summary_gaps": float(sum(each["summaries"]["gaps"] for each in sizes)),
             "solver_in_flight": {name: float(s["in_flight"]) for name, s in solvers.items()},
             "solver_waiting": {name: float(s["waiting"]) for name, s in solvers.items()},
-            "permits_waiting": {kind: float(n) for kind, n in permits["waiting"].items()},
-            "permits_running": {kind: float(n) for kind, n in permits["running"].items()},
+            "permits_waiting": self.hosts.permits("waiting"),
+            "permits_running": self.hosts.permits("running"),
+            "sessions_refused": float(self.hosts.fleet.refused),
+            "sessions_moved": {why: float(n) for why, n in self.hosts.fleet.moves.items()},
+            **self.hosts.gauges(),
             **(self._hearing(sizes) if self._ears else {}),
             **(self._speaking(sizes) if self._speaker else {}),
             **({"summarizer": self._summarizer.statistics()} if self._summarizer else {}),
@@ -216,8 +211,7 @@ class ReplayTrack:
         }
 
     async def aclose(self) -> None:
-        await self.chat.aclose()
-        await self._texts.aclose()
+        await self.hosts.aclose()
         if self._solvers is not None:
             await self._solvers.aclose()
         if self._summarizer is not None:
@@ -236,7 +230,7 @@ class ReplayTrack:
 
 async def replay_track(
     settings: Settings,
-    engine: Engine,
+    engines: Engines,
     clock: Clock,
     ids: Ids,
     salt_of: Callable[[str], Awaitable[str]],
@@ -244,17 +238,17 @@ async def replay_track(
     ears: Ears | None = None,
     through: Through | None = None,
 ) -> ReplayTrack:
-    """:raises SetupError: the settings ask for what this engine cannot do"""
-    check_settings(settings, engine)
+    """:raises SetupError: the settings ask for what these engines cannot do"""
+    check_settings(settings, engines)
     scale = await asyncio.to_thread(
-        learned_scale, settings.tokenizer, engine.facts, engine.pack, settings.persona, settings.language
+        learned_scale, settings.tokenizer, engines.facts, engines.pack, settings.persona, settings.language
     )
     modalities: tuple[str, ...] = ("text", "audio")
     if speaker is None:
         speaker, modalities = speaker_of(settings.voice, clock), default_modalities(settings.voice)
     return ReplayTrack(
         settings,
-        engine,
+        engines,
         clock,
         ids,
         salt_of,
@@ -266,9 +260,9 @@ async def replay_track(
     )
 
 
-def check_settings(settings: Settings, engine: Engine) -> None:
-    """:raises SetupError: the settings ask for what this engine cannot do"""
-    pack = engine.pack
+def check_settings(settings: Settings, engines: Engines) -> None:
+    """:raises SetupError: the settings ask for what these engines cannot do"""
+    pack, facts = engines.pack, engines.facts
     if settings.persona not in pack.personas:
         known = ", ".join(sorted(pack.personas))
         raise SetupError(
@@ -290,28 +284,28 @@ def check_settings(settings: Settings, engine: Engine) -> None:
             "invalid_max_pixels",
             Exit.USAGE,
         )
-    if settings.decision.constrain and not engine.facts.constrained:
+    if settings.decision.constrain and not facts.constrained:
         raise SetupError(
-            "decision.constrain: the engine does not hold answers to a pattern (structured outputs); "
+            "decision.constrain: an engine does not hold answers to a pattern (structured outputs); "
             "leave it off, or serve the model with an engine that has them",
             "constrain_refused",
             Exit.USAGE,
         )
     if settings.decision.threshold is not None:
         try:
-            threshold_bias(engine_limits(pack, engine.facts, "").decision, settings.decision.threshold)
+            threshold_bias(engine_limits(pack, facts, "").decision, settings.decision.threshold)
         except ThresholdRefused as refused:
             raise SetupError(f"decision.threshold: {refused}", "threshold_refused", Exit.USAGE) from refused
 
 
 def _offer(
     settings: Settings,
-    engine: Engine,
+    engines: Engines,
     speaker: Speaker | None,
     modalities: tuple[str, ...],
     ears: Ears | None,
 ) -> Offer:
-    pack, facts = engine.pack, engine.facts
+    pack, facts = engines.pack, engines.facts
     capabilities = replay_capabilities(pack, settings.limits.sessions)
     if speaker is not None:
         capabilities = spoken_capabilities(capabilities)

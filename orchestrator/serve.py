@@ -18,9 +18,9 @@ import uvicorn
 
 from orchestrator.app import make_app, open_core
 from orchestrator.ears_setup import open_ears
-from orchestrator.engine_setup import Engine, prepare_engine
 from orchestrator.exits import Exit, SetupError
 from orchestrator.native_setup import NativeEngines, native_family, prepare_native
+from orchestrator.replay_engines import Engines, prepare_engines
 from orchestrator.server import Server, server_config
 from orchestrator.settings import Settings
 
@@ -50,11 +50,11 @@ def serve(settings: Settings) -> Exit:
     settings = settings.model_copy(update={"data": _folder(settings.data)})
     listener = _listen(settings.host, settings.port)
     family = native_family(settings)
-    engine = prepare_native(settings, family, _tell) if family else prepare_engine(settings, _tell)
+    engines = prepare_native(settings, family, _tell) if family else prepare_engines(settings, _tell)
     try:
-        return run(_run(settings, engine, listener))
+        return run(_run(settings, engines, listener))
     finally:
-        engine.stop()
+        engines.stop()
 
 
 class _Server(Server):
@@ -95,9 +95,9 @@ class _Server(Server):
                 loop.remove_signal_handler(number)
 
 
-async def _run(settings: Settings, engine: Engine | NativeEngines, listener: socket.socket) -> Exit:
-    ears = await open_ears(settings, hears=not isinstance(engine, Engine))
-    core = await open_core(settings, engine, durable=True, ears=ears)
+async def _run(settings: Settings, engines: Engines | NativeEngines, listener: socket.socket) -> Exit:
+    ears = await open_ears(settings, hears=not isinstance(engines, Engines))
+    core = await open_core(settings, engines, durable=True, ears=ears)
     assert core.records is not None
     config = server_config(make_app(core), drain_s=settings.timeouts.drain_s)
     host, port = listener.getsockname()[:2]

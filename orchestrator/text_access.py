@@ -43,26 +43,30 @@ def client_error(error: EngineError) -> VigilError:
 class TextAccess:
     """``TextEngine`` of the API.
 
+    :param engine_of: the engine that serves a tenant's plain requests now
     :param salt_of: the engine's ``cache_salt`` of a tenant
     :param in_work: requests at a time; more are refused
     """
 
     def __init__(
-        self, engine: TextEngine, salt_of: Callable[[str], Awaitable[str]], in_work: int = 64
+        self,
+        engine_of: Callable[[str], TextEngine],
+        salt_of: Callable[[str], Awaitable[str]],
+        in_work: int = 64,
     ) -> None:
-        self._engine = engine
+        self._engine_of = engine_of
         self._salt_of = salt_of
         self._limit = in_work
         self._in_work = 0
 
     async def complete(self, body: Mapping[str, Any], tenant: str) -> Mapping[str, Any]:
         with self._place():
-            return await self._engine.complete(await self._salted(body, tenant))
+            return await self._engine_of(tenant).complete(await self._salted(body, tenant))
 
     async def stream(self, body: Mapping[str, Any], tenant: str) -> AsyncGenerator[bytes, None]:
         with self._place():
             salted = await self._salted(body, tenant)
-            async with aclosing(self._engine.stream(salted)) as payloads:
+            async with aclosing(self._engine_of(tenant).stream(salted)) as payloads:
                 async for payload in payloads:
                     yield b"data: " + payload + b"\n\n"
 

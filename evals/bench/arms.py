@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bridges.chat_engine import VllmChat
-from bridges.engine import ChatEngine, ChatEvent, ChatRequest, Deadlines, Finished, ImageBytes
+from bridges.engine import ChatEvent, ChatRequest, Deadlines, Finished, ImageBytes
 from evals.bench.between import Between
+from orchestrator.engines.fleet import Judged
 
 ARMS = ("ours", "resend", "no_cache")
 # Greedy, with no penalties: all three give the same answer of the same length.
@@ -43,7 +44,7 @@ class Tap(Between):
     for more.
     """
 
-    def __init__(self, engine: ChatEngine, max_tokens: int) -> None:
+    def __init__(self, engine: Judged, max_tokens: int) -> None:
         super().__init__(engine)
         self._max_tokens = max_tokens
         self._asked: list[Asked] = []

@@ -6,12 +6,14 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from bridges.engine import ChatEngine, ChatEvent, ChatRequest, ImageBytes
+from bridges.circuit import EngineState
+from bridges.engine import ChatEvent, ChatRequest, ImageBytes
 from orchestrator.backends.replay.engine_call import stream_of
+from orchestrator.engines.fleet import Judged
 
 
-class Between(ChatEngine):
-    def __init__(self, engine: ChatEngine) -> None:
+class Between(Judged):
+    def __init__(self, engine: Judged) -> None:
         self._engine = engine
 
     async def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncGenerator[ChatEvent, None]:
@@ -24,6 +26,13 @@ class Between(ChatEngine):
 
     async def ping(self, timeout_s: float) -> bool:
         return await self._engine.ping(timeout_s)
+
+    @property
+    def state(self) -> EngineState:
+        return self._engine.state
+
+    def statistics(self) -> Mapping[str, Any]:
+        return self._engine.statistics()
 
     async def aclose(self) -> None:
         await self._engine.aclose()

@@ -45,7 +45,8 @@ async def measure(
     """The rows of the run; a tick begins ``period_s`` after the one before, or as soon as that is done."""
     core = await open_local(settings, replace(engine, pack=replace(engine.pack, chunk_frames=CHUNK)))
     assert isinstance(core.track, ReplayTrack)
-    core.track.chat = SlowSummaries(core.track.chat)  # type: ignore[assignment]
+    host = core.track.hosts.fleet.hosts[0]
+    host.chat = SlowSummaries(host.chat)
     rows: list[dict[str, Any]] = []
     try:
         session = await core.open_session(core.defaults)

@@ -141,8 +141,9 @@ async def measure(settings: Settings, engine: Engine, tell: Callable[[str], None
     pack = replace(engine.pack, chunk_frames=2 * design.points[-1])
     core = await open_local(settings, replace(engine, pack=pack))
     assert isinstance(core.track, ReplayTrack)
-    tap = Tap(core.track.chat, pack.decide.max_tokens)
-    core.track.chat = tap  # type: ignore[assignment]
+    host = core.track.hosts.fleet.hosts[0]
+    tap = Tap(host.chat, pack.decide.max_tokens)
+    host.chat = tap
     pictures = squares(design.side, design.warm_ticks + design.sessions * design.points[-1], time.time_ns())
     samples: Samples = {point: {arm: [] for arm in ARMS} for point in design.points}
     resend = Rival(engine.url, engine.facts.model, "resend", "bench-resend")

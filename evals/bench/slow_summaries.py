@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from bridges.engine import ChatEngine, ChatEvent, ChatRequest, EngineServerError, ImageBytes
+from bridges.engine import ChatEvent, ChatRequest, EngineServerError, ImageBytes
 from evals.bench.between import Between
 from evals.stats import Row, asked_engine, percentile, within_windows
 from orchestrator.backends.replay.background import PREWARM, SUMMARY
+from orchestrator.engines.fleet import Judged
 
 
 class SlowSummaries(Between):
     """:param ticks: for which a finished text is held back; every ``fails_every``-th is thrown away"""
 
-    def __init__(self, engine: ChatEngine, ticks: int = 20, fails_every: int = 3) -> None:
+    def __init__(self, engine: Judged, ticks: int = 20, fails_every: int = 3) -> None:
         super().__init__(engine)
         self._late = ticks
         self._fails_every = fails_every

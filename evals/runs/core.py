@@ -6,6 +6,7 @@ from evals.runs.keeper import RunKeeper, Watched
 from evals.runs.recorder import recorded
 from orchestrator.app import Core
 from orchestrator.engine_setup import Engine
+from orchestrator.replay_engines import Engines
 from orchestrator.replay_track import Outside, replay_track
 from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.settings import Settings
@@ -40,5 +41,7 @@ async def open_run_core(
     :param key: see ``RunKeeper``
     """
     keeper = RunKeeper(key, watchlist.named, clock.wall_ms)
-    track = await replay_track(settings, engine, clock, system_ids, keeper.salt, through=watchlist.taped)
+    track = await replay_track(
+        settings, Engines.of(engine), clock, system_ids, keeper.salt, through=watchlist.taped
+    )
     return Core(settings, track, keeper, clock)

@@ -16,8 +16,8 @@ from evals.runs.tape import Asked, Messages, Moment, read_tape, requests
 from evals.stats import COLUMNS
 from memory.head import BETWEEN
 
-MEASURED = frozenset({"latency_ms", "ttft_ms"})
-"""Columns that tell of this machine's time, not of what was decided."""
+MEASURED = frozenset({"engine", "latency_ms", "ttft_ms"})
+"""Columns that tell of the machines, not of what was decided."""
 EXCERPT = 60
 
 

@@ -46,6 +46,7 @@ from evals.runs.moments import Pulse, TapeClock
 from evals.runs.recorder import recorded
 from evals.runs.tape import Moment, Tape, read_tape
 from orchestrator.app import Core
+from orchestrator.replay_engines import Engines
 from orchestrator.replay_track import Outside, ReplayTrack
 from orchestrator.runtime.clock import system_ids
 
@@ -125,7 +126,7 @@ class Rerun:
         keeper = RunKeeper(bytes.fromhex(manifest["key"]), watchlist.named, self._clock.wall_ms)
         track = ReplayTrack(
             settings,
-            engine_of(self._run, manifest),
+            Engines.of(engine_of(self._run, manifest)),
             self._clock,
             self._ids,
             keeper.salt,

@@ -27,6 +27,10 @@ _TEXTS = {
 }
 
 
+class ByEngine(dict[str, float]):
+    """A gauge with one value for each engine, whose label says ``engine``."""
+
+
 class Durations(Protocol):
     """How long something took: upper ends of buckets with how many took no longer, and their sum."""
 
@@ -172,7 +176,8 @@ class _Gauges(Collector):
         for name, value in self._gauges().items():
             full, text = f"vigil_{name}", name.replace("_", " ")
             if isinstance(value, Mapping):
-                family = GaugeMetricFamily(full, text, labels=("of",))
+                label = "engine" if isinstance(value, ByEngine) else "of"
+                family = GaugeMetricFamily(full, text, labels=(label,))
                 for of, number in value.items():
                     family.add_metric((of,), number)
                 yield family

@@ -28,6 +28,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "query_cleared": ("media_time_ms",),
     "persona_set": ("persona", "instructions", "language"),
     "pixels_set": ("max_pixels",),
+    "move_wanted": (),
     "pack_set": ("pack", "persona", "language"),
     "tick_begun": ("tick", "media_time_ms", "frame_ids"),
     "tick_answered": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from bridges.speech import Speaker
 from memory.fold import Memory
 from orchestrator.app import open_core
 from orchestrator.backends.ears import Ears
-from orchestrator.engine_setup import prepare_engine
+from orchestrator.replay_engines import Engines, prepare_engines
 from orchestrator.settings import Settings
 from prompts.pack import Pack
 from tests.fakes.engine import FakeEngine
@@ -38,10 +38,11 @@ class Served(Listening):
         edit: Callable[[Pack], Pack] | None = None,
         speaker: Speaker | None = None,
         ears: Ears | None = None,
+        also: Sequence[FakeEngine] = (),
         **settings: Any,
     ) -> None:
         defaults: dict[str, Any] = {
-            "engine": engine.url,
+            "engine": ",".join(each.url for each in (engine, *also)),
             "data": data,
             "port": 0,
             "auth": {"required": False},
@@ -53,11 +54,13 @@ class Served(Listening):
         self.told: list[str] = []
 
     async def __aenter__(self) -> Served:
-        engine = await asyncio.to_thread(prepare_engine, self.settings, self.told.append)
+        engines = await asyncio.to_thread(prepare_engines, self.settings, self.told.append)
         if self.edit is not None:
-            engine = replace(engine, pack=self.edit(engine.pack))
-        self.pack = engine.pack
-        self.core = await open_core(self.settings, engine, durable=True, speaker=self.speaker, ears=self.ears)
+            engines = Engines.of(*(replace(each, pack=self.edit(each.pack)) for each in engines.each))
+        self.pack = engines.pack
+        self.core = await open_core(
+            self.settings, engines, durable=True, speaker=self.speaker, ears=self.ears
+        )
         await self.listen()
         return self
 

@@ -172,8 +172,9 @@ class _Drive(InProcessDrive):
         assert self._core is not None
         track = self._core.track
         assert isinstance(track, ReplayTrack)
-        chat: ChatEngine = _Asking(track.chat, self.watched)
-        track.chat = self.through(chat) if self.through else chat  # type: ignore[assignment]
+        host = track.hosts.fleet.hosts[0]
+        chat: ChatEngine = _Asking(host.chat, self.watched)
+        host.chat = self.through(chat) if self.through else chat  # type: ignore[assignment]
         self._core.keeper = _Keeping(self._core.keeper, self.watched)
         return sampling
 

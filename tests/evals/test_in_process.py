@@ -28,6 +28,7 @@ from tests.fakes.solver import FakeSolver
 NUMBER = (int, float)
 TYPES: dict[str, tuple[type, ...]] = {
     "tick": (int,),
+    "engine": (str,),
     "media_time_s": NUMBER,
     "action": (str,),
     "reason": (str, type(None)),

@@ -17,6 +17,7 @@ from memory.facts import (
     AnyFact,
     FrameDropped,
     FrameSeen,
+    HeadFrozen,
     TickFailed,
     WindowSwitched,
 )
@@ -33,6 +34,7 @@ from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.loop import LoopTools, TickLoop
 from orchestrator.backends.replay.operations import Operations
 from orchestrator.backends.replay.options import ReplayOptions
+from orchestrator.backends.replay.place import Place, Settled
 from orchestrator.backends.replay.request import Asked
 from orchestrator.backends.replay.settings import SessionSettings
 from orchestrator.backends.replay.suspects import Suspects
@@ -84,8 +86,7 @@ class ReplayBackend:
     :param history: facts that the session's log already holds, when it is resumed; ``packs``: the prompt
         packs that they name. A window made with another pack than ``pack`` finishes on it
     :param summarizer: writes summaries and long-term blocks; without one the engine itself does
-    :param suspect_lane: shared by all sessions of an engine: frames that may have killed it are shown to it
-        one at a time
+    :param place: which engine ``engine`` is now; without one it is always the same
     :param stopped_by_us: True while our own launcher has stopped the engine
     """
 
@@ -106,12 +107,13 @@ class ReplayBackend:
         summarizer: Summarizer | None = None,
         history: Sequence[AnyFact] = (),
         packs: Sequence[Pack] = (),
-        suspect_lane: asyncio.Lock | None = None,
+        place: Place | None = None,
         stopped_by_us: Callable[[], bool] = lambda: False,
     ) -> None:
         self._pack = pack
         self._options = options
         self._history = history
+        self._place = place or Settled()
         self._config = SessionConfig(model="")
         self._opened = False
         self._closing = False
@@ -167,6 +169,7 @@ class ReplayBackend:
                 engine=engine,
                 images=images,
                 clock=clock,
+                place=self._place,
                 delegate=self._delegations.ask,
             )
         )
@@ -198,7 +201,7 @@ class ReplayBackend:
                 engine=engine,
                 permits=permits,
                 clock=clock,
-                suspect_lane=suspect_lane or asyncio.Lock(),
+                place=self._place,
                 stopped_by_us=stopped_by_us,
             ),
             self._background.wake,
@@ -303,6 +306,7 @@ class ReplayBackend:
         except StoreError:
             _log.exception("the end of a session's log could not be written")
         finally:
+            self._place.leave()
             await self._stream.end(Closed(reason), *cancelled)
             self._closed.set()
 
@@ -373,8 +377,12 @@ class ReplayBackend:
                 self._delegations.saw(fact)
             case FrameDropped(frame_id=frame_id, reason=reason) if reason != "duplicate":
                 self._operations.dropped(frame_id, reason)
+            case HeadFrozen() if self._opened:
+                self._place.handover_begun()
             case WindowSwitched():
                 self._suspects.window_over()
+                if self._opened:
+                    self._place.switched()
             case _:
                 pass
         self._background.wake()

@@ -19,12 +19,21 @@ from bridges.engine import (
     ImageMissing,
     TooManyImages,
 )
-from memory.facts import EngineLost, EngineRecovered, FrameDropped, ItemDeleted, LimitsLearned, TickBegun
+from memory.facts import (
+    EngineLost,
+    EngineRecovered,
+    FrameDropped,
+    ItemDeleted,
+    LimitsLearned,
+    MoveWanted,
+    TickBegun,
+)
 from memory.plan import WantDecision
 from orchestrator.backends.replay.decide import Ask, Pace
 from orchestrator.backends.replay.health import BACKOFF_FIRST_S, BACKOFF_MAX_S, EngineHealth
 from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.operations import Operations
+from orchestrator.backends.replay.place import Place
 from orchestrator.backends.replay.request import Asked
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tick import CANCELLED, SUPERSEDED, Ended, TickRunner
@@ -51,7 +60,8 @@ ERROR_OF = {"rejected": "invalid_image", "quarantined": "frame_quarantined"}
 class LoopTools:
     """What the loop needs of its session.
 
-    :param suspect_lane: held by the one tick of an engine that shows a suspect frame
+    :param place: the engine that the session is on; its ``suspect_lane`` is held by the one tick of an engine
+        that shows a suspect frame
     :param stopped_by_us: our own launcher has stopped the engine
     """
 
@@ -66,7 +76,7 @@ class LoopTools:
     engine: ChatEngine
     permits: TickPermits
     clock: Clock
-    suspect_lane: asyncio.Lock
+    place: Place
     stopped_by_us: Callable[[], bool]
 
 
@@ -91,6 +101,7 @@ class TickLoop:
         self._news_at = 0.0
         self._calm_until = 0.0
         self._appending = 0
+        self._left_window: int | None = None
         self.fence = Fence()
         self.auto = True
         self.asked = Asked()
@@ -222,11 +233,12 @@ class TickLoop:
 
     async def _tick(self) -> None:
         tools = self._tools
+        self._leave_soon()
         ask, _ = tools.journal.policy.ask(words=bool(self._words), auto=self.auto)
         if ask is Ask.NOBODY:
             await self._after(await self._run_tick())
             return
-        lane = tools.suspect_lane if tools.suspects.any(tools.journal.waiting) else nullcontext()
+        lane = tools.place.suspect_lane if tools.suspects.any(tools.journal.waiting) else nullcontext()
         async with lane:
             await tools.permits.live(tools.session_id)
             try:
@@ -236,6 +248,13 @@ class TickLoop:
             finally:
                 tools.permits.done(tools.session_id)
             await self._after(ended)
+
+    def _leave_soon(self) -> None:
+        """An engine that is being drained is left with the next window, which then comes early."""
+        tools, window = self._tools, self._tools.journal.memory.window_index
+        if tools.place.leaves_soon and self._left_window != window:
+            self._left_window = window
+            tools.journal.write(MoveWanted(engine=tools.place.name or ""))
 
     async def _run_tick(self) -> Ended:
         tools = self._tools
@@ -361,7 +380,6 @@ class TickLoop:
     async def _lose(self, reason: str, message: str) -> None:
         self._tools.journal.write(EngineLost(reason=reason))
         await self._tools.stream.put(Notice("engine_lost", message))
-        await self._give_up("engine_unavailable")
 
     async def _give_up(self, code: str) -> None:
         """Tell those who wait for an answer that none will come soon; their frames stay."""
@@ -374,9 +392,11 @@ class TickLoop:
             await tools.stream.put(TurnEnd(self.fence, "failed", code))
 
     async def _recover(self) -> None:
-        """Ask the engine for a real answer until it gives one, ever less often."""
+        """Ask for a real answer until there is one: another engine at once, the same one ever less often."""
         tools = self._tools
-        await tools.clock.sleep(tools.health.backoff_s)
+        if not await tools.place.lost():
+            await self._give_up("engine_unavailable")
+            await tools.clock.sleep(tools.health.backoff_s)
         try:
             alive = await tools.engine.ping(max(3.0, 3 * tools.pack.period_ms / 1000))
         except EngineError:

@@ -8,6 +8,7 @@ from bridges.engine import Finished
 from memory.fold import Memory
 from memory.plan import AuditResult
 from orchestrator.backends.replay.decide import Reason, Verdict
+from orchestrator.backends.replay.place import Place
 
 if TYPE_CHECKING:
     from orchestrator.backends.replay.tick import Flight
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 class Rows:
     """Builds rows at the moment a tick ends, before its answer is folded."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, place: Place) -> None:
         self._memory = memory
+        self._place = place
 
     def answered(
         self,
@@ -71,6 +73,7 @@ class Rows:
         )  # fmt: skip
         return columns | {
             "tick": flight.tick,
+            "engine": self._place.name,
             "media_time_s": flight.begun.media_time_ms / 1000,
             "frames": len(flight.frames),
             "window_frames": memory.window_frames + len(flight.frames),

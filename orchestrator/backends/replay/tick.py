@@ -27,6 +27,7 @@ from orchestrator.backends.replay.decide import Ask, DecideOptions, Reason, Verd
 from orchestrator.backends.replay.engine_call import EngineCall, Reply
 from orchestrator.backends.replay.journal import Journal, WaitingFrame
 from orchestrator.backends.replay.operations import Operations
+from orchestrator.backends.replay.place import Place
 from orchestrator.backends.replay.request import Asked, EngineLimits, decision_params
 from orchestrator.backends.replay.rows import Rows
 from orchestrator.backends.replay.tags import Grammar
@@ -119,6 +120,7 @@ class TickTools:
     engine: ChatEngine
     images: ImageBytes
     clock: Clock
+    place: Place
     delegate: Callable[[Fence, str, str], Awaitable[Delegation]]
 
 
@@ -128,7 +130,7 @@ class TickRunner:
     def __init__(self, tools: TickTools) -> None:
         self._tools = tools
         self._deadlines = tick_deadlines(tools.pack.period_ms, tools.pack.decide.max_tokens)
-        self._rows = Rows(tools.journal.memory)
+        self._rows = Rows(tools.journal.memory, tools.place)
         self._idle = asyncio.Event()
         self._idle.set()
         self._spoken: deque[tuple[Fence, int]] = deque(maxlen=_UNHEARD)
@@ -295,6 +297,13 @@ class TickRunner:
         usage = _usage(finished)
         audited = self._audit(flight, verdict, usage) if usage else None
         done_at = tools.clock.now()
+        if audited is not None:
+            tools.place.answered(
+                latency_s=done_at - flight.admitted_at,
+                period_s=tools.pack.period_ms / 1000,
+                kept=min(audited.cached or 0, audited.expected),
+                promised=0 if audited.cached is None else audited.expected,
+            )
         row = self._rows.answered(flight, verdict, finished, audited, score=score, done_at=done_at)
         if not flight.decided:
             decision = Decision(flight.fence, flight.tick, verdict.action, score, verdict.reason)

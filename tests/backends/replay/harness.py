@@ -28,6 +28,7 @@ from orchestrator.backends.replay.delegation import Solver
 from orchestrator.backends.replay.intake import FrameCheck
 from orchestrator.backends.replay.loop import GRACE_S
 from orchestrator.backends.replay.options import ReplayOptions
+from orchestrator.backends.replay.place import Settled
 from orchestrator.backends.replay.request import EngineLimits
 from orchestrator.backends.summaries import Summarizer
 from orchestrator.runtime.permits import Permits
@@ -278,7 +279,7 @@ class Session:
                 outputs=self.outputs_size, max_pixels=self.max_pixels,
             ),
             solver=self.solver, summarizer=self.summarizer, history=self.history, packs=self.packs,
-            suspect_lane=self.lane, stopped_by_us=lambda: self.stopped_by_us(),
+            place=Settled(self.lane), stopped_by_us=lambda: self.stopped_by_us(),
         )  # fmt: skip
 
     async def __aenter__(self) -> Session:

@@ -41,7 +41,8 @@ async def test_a_spoken_tick_in_order() -> None:
 
 async def test_row_has_every_column() -> None:
     columns = [
-        "tick", "media_time_s", "action", "reason", "text", "question", "frames", "window_frames", "chunk",
+        "tick", "engine", "media_time_s", "action", "reason", "text", "question", "frames", "window_frames",
+        "chunk",
         "window", "prompt_tokens", "cached_tokens", "expected_cached_tokens", "shortfall",
         "completion_tokens", "latency_ms", "ttft_ms", "body_bytes", "retries", "score", "status",
         "response_id", "operations",

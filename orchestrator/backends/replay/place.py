@@ -1,0 +1,64 @@
+"""``Place``: which engine a session is on, and when it goes to another one. Implemented by the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+
+class Place(Protocol):
+    """What a session tells of itself and asks about its engine.
+
+    :param name: of the engine that answers its ticks
+    :param leaves_soon: its engine wants to be rid of it: the next window had better come early
+    :param suspect_lane: shared by all sessions of an engine: frames that may have killed it are shown to it
+        one at a time
+    """
+
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def leaves_soon(self) -> bool: ...
+    @property
+    def suspect_lane(self) -> asyncio.Lock: ...
+
+    def handover_begun(self) -> None:
+        """The next window's head is frozen; it is about to be warmed."""
+
+    def switched(self) -> None:
+        """The next window is the live one."""
+
+    async def lost(self) -> bool:
+        """The engine gives no answers. True: another one takes the session, and it is its turn there."""
+
+    def answered(self, *, latency_s: float, period_s: float, kept: int, promised: int) -> None:
+        """A live tick was answered ``latency_s`` after its newest frame; of ``promised`` tokens ``kept`` came
+        from the cache."""
+
+    def leave(self) -> None:
+        """The session is over."""
+
+
+class Settled:
+    """``Place`` of a session with one engine and no other."""
+
+    name = None
+    leaves_soon = False
+
+    def __init__(self, suspect_lane: asyncio.Lock | None = None) -> None:
+        self.suspect_lane = suspect_lane or asyncio.Lock()
+
+    def handover_begun(self) -> None:
+        pass
+
+    def switched(self) -> None:
+        pass
+
+    async def lost(self) -> bool:
+        return False
+
+    def answered(self, *, latency_s: float, period_s: float, kept: int, promised: int) -> None:
+        pass
+
+    def leave(self) -> None:
+        pass

@@ -1,0 +1,333 @@
+"""``Fleet``: several engines of single requests behind one Vigil, and where each session is at home.
+
+A session stays on its engine as long as that answers: its cache is there. It leaves when a window ends anyway
+and its engine is being drained or carries too much (the next window is then warmed on the new engine, so that
+the switch costs what every switch costs), or when its engine died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from bridges.circuit import Clock
+from bridges.circuit import EngineState as Circuit
+from bridges.engine import ChatEngine, ChatEvent, ChatRequest, ImageBytes
+from orchestrator.engines.placement import chosen, overloaded
+from orchestrator.engines.returning import ColdLane
+from orchestrator.engines.room import Priority, Room
+from orchestrator.wire.errors import EngineUnavailable, ResourceExhausted
+
+COLD_AT_A_TIME = 4
+"""Sessions that one engine reads in anew at a time: each is a prompt of a whole window."""
+RETRY_S = 5.0
+"""To be told where nobody has room."""
+
+
+class Permits(Protocol):
+    """Who may use one engine now; see ``orchestrator.runtime.permits``."""
+
+    async def live(self, session_id: str) -> None: ...
+    async def background(self, session_id: str, kind: str) -> None: ...
+    def done(self, session_id: str, kind: str = ...) -> None: ...
+    def statistics(self) -> Mapping[str, Mapping[str, int]]: ...
+
+
+class Judged(ChatEngine, Protocol):
+    """An engine whose state is judged by its answers."""
+
+    @property
+    def state(self) -> Circuit: ...
+    def statistics(self) -> Mapping[str, Any]: ...
+
+
+class Host:
+    """One engine and everything that its sessions share.
+
+    :param suspect_lane: frames that may have killed it are shown to it one at a time
+    """
+
+    def __init__(self, name: str, chat: Judged, permits: Permits, room: Room) -> None:
+        self.name = name
+        self.chat = chat
+        self.permits = permits
+        self.room = room
+        self.homes: set[Home] = set()
+        self.cold = ColdLane(COLD_AT_A_TIME)
+        self.suspect_lane = asyncio.Lock()
+        self.draining = False
+
+    def enter(self, home: Home) -> None:
+        """A session is here from now on, or prepares to be."""
+        self.homes.add(home)
+        self.room.enter(home.session, home.priority, home.fleet.now())
+
+    def leave(self, home: Home) -> None:
+        self.homes.discard(home)
+        self.room.leave(home.session)
+        self.cold.leave(home.session)
+
+    @property
+    def down(self) -> bool:
+        return self.chat.state in (Circuit.DOWN, Circuit.WEDGED)
+
+
+class Fleet:
+    """:param hosts: at least one; their names differ"""
+
+    def __init__(self, hosts: Sequence[Host], clock: Clock) -> None:
+        self._hosts = {host.name: host for host in hosts}
+        self._clock = clock
+        self.refused = 0
+        """Sessions that found no room."""
+        self.moves = {"drained": 0, "balanced": 0, "died": 0}
+        """Sessions that changed their engine, by reason."""
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return tuple(self._hosts.values())
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def home(self, session: str, priority: Priority, tenant: str) -> Home:
+        """A place for a new session of a tenant.
+
+        :raises ResourceExhausted: every engine that answers is full; says of the best one why
+        :raises EngineUnavailable: none answers, or all are being drained
+        """
+        open_to = {name: host for name, host in self._hosts.items() if not host.draining and not host.down}
+        if not open_to:
+            self.refused += 1
+            raise EngineUnavailable("no engine takes sessions now", retry_after_s=RETRY_S)
+        now = self._clock.now()
+        full = {name: host.room.full(priority, now) for name, host in open_to.items()}
+        loads = {name: len(host.room) for name, host in open_to.items()}
+        name = chosen(session, loads, {name: why is None for name, why in full.items()})
+        if name is None:
+            self.refused += 1
+            emptiest = min(loads, key=lambda each: loads[each])
+            raise ResourceExhausted(
+                f"every engine is full; of {emptiest}: {full[emptiest]}. Try again later",
+                retry_after_s=RETRY_S,
+            )
+        return Home(self, open_to[name], session, priority, tenant)
+
+    def elsewhere(self, home: Home, *, urgent: bool) -> Host | None:
+        """Another engine for a session; ``urgent``: its own died, so that a late engine is good enough."""
+        others = {
+            host.name: host
+            for host in self._hosts.values()
+            if host is not home.host and not host.draining and not host.down
+        }
+        now = self._clock.now()
+        admits = {
+            name: (host.room.most is None or len(host.room) < host.room.most)
+            if urgent
+            else host.room.full(home.priority, now) is None
+            for name, host in others.items()
+        }
+        name = chosen(home.session, {name: len(host.room) for name, host in others.items()}, admits)
+        return None if name is None else others[name]
+
+    def should_leave(self, home: Home) -> str | None:
+        """Why a session had better go on elsewhere once that is free."""
+        if home.host.draining:
+            return "drained"
+        loads = {host.name: len(host.room) for host in self._hosts.values() if not host.draining}
+        return "balanced" if overloaded(len(home.host.room), loads) else None
+
+    def drain(self, name: str, draining: bool) -> None:
+        """Take no new sessions, and let those that are there leave at their next window; or take them again.
+
+        :raises KeyError: there is no such engine
+        """
+        self._hosts[name].draining = draining
+
+    def add(self, host: Host) -> None:
+        """:raises ValueError: there is one of this name"""
+        if host.name in self._hosts:
+            raise ValueError(f"there is an engine {host.name} already")
+        self._hosts[host.name] = host
+
+    def remove(self, name: str) -> Host:
+        """Forget an engine. Sessions that are still on it go on elsewhere at once, read in anew; drain it
+        first, and they go when it costs nothing.
+
+        :raises KeyError: there is no such engine
+        :raises ValueError: it is the last one, or the others can't take its sessions: it is being drained now
+        """
+        host = self._hosts[name]
+        if len(self._hosts) == 1:
+            raise ValueError(f"{name} is the only engine")
+        host.draining = True
+        stay = [home for home in tuple(host.homes) if home.host is host and not home.evict()]
+        if stay:
+            raise ValueError(f"nobody has room for {len(stay)} sessions that are on {name}")
+        for home in tuple(host.homes):  # those that only prepared to come
+            home.handover_begun()
+        del self._hosts[name]
+        return host
+
+    def statistics(self) -> dict[str, dict[str, float]]:
+        """By engine."""
+        now = self._clock.now()
+        return {
+            name: {
+                **host.room.statistics(now),
+                "most": float(host.room.most or 0),
+                "draining": float(host.draining),
+                "up": float(not host.down),
+                **{f"cold_{key}": float(value) for key, value in host.cold.statistics().items()},
+            }
+            for name, host in self._hosts.items()
+        }
+
+
+class Home:
+    """Where one session is at home. Close it with ``leave``.
+
+    ``chat`` is the engine as the session asks it: prewarms go where the next window will be, all else to
+    where the session is. ``permits`` waits at the engine that is about to be asked.
+    """
+
+    def __init__(self, fleet: Fleet, host: Host, session: str, priority: Priority, tenant: str) -> None:
+        self.fleet = fleet
+        self.host = host
+        self.next: Host | None = None
+        self.session = session
+        self.priority = priority
+        self.tenant = tenant
+        self.chat: ChatEngine = _Route(self)
+        self.permits = HomePermits(self)
+        self._why: str | None = None
+        host.enter(self)
+
+    @property
+    def name(self) -> str:
+        return self.host.name
+
+    @property
+    def suspect_lane(self) -> asyncio.Lock:
+        return self.host.suspect_lane
+
+    @property
+    def leaves_soon(self) -> bool:
+        """Its engine is being drained: the next window had better come early."""
+        return self.host.draining and self.next is None and self._elsewhere() is not None
+
+    def handover_begun(self) -> None:
+        """The next window's head is frozen: from now on it is warmed, here or elsewhere."""
+        self._give_up_next()
+        self._why = self.fleet.should_leave(self)
+        if self._why is not None and (host := self._elsewhere()) is not None:
+            self.next = host
+            host.enter(self)
+
+    def switched(self) -> None:
+        """The next window is the live one."""
+        if self.next is not None and self._why is not None:
+            self._move(self.next, self._why)
+
+    async def lost(self) -> bool:
+        """The engine gives no answers. True: the session is on another one, and it is its turn there."""
+        host = self.next if self.next is not None and not self.next.down else None
+        host = host or self.fleet.elsewhere(self, urgent=True)
+        if host is None:
+            return False
+        host.enter(self)
+        self._move(host, "died")
+        await host.cold.enter(self.session, self.priority)
+        return True
+
+    def answered(self, *, latency_s: float, period_s: float, kept: int, promised: int) -> None:
+        """A live tick was answered; see ``Room.answered``."""
+        self.host.cold.leave(self.session)
+        self.host.room.answered(
+            self.session,
+            self.fleet.now(),
+            latency_s=latency_s,
+            period_s=period_s,
+            kept=kept,
+            promised=promised,
+        )
+
+    def leave(self) -> None:
+        """The session is over."""
+        self._give_up_next()
+        self.host.leave(self)
+
+    def evict(self) -> bool:
+        """Go on elsewhere at once, with nothing in the cache there. False: nobody takes the session."""
+        host = self.fleet.elsewhere(self, urgent=True)
+        if host is None:
+            return False
+        host.enter(self)
+        self._move(host, "drained")
+        return True
+
+    def ahead_host(self) -> Host:
+        """Where the next window is being warmed."""
+        if self.next is not None and self.next.down:
+            self._give_up_next()
+        return self.next or self.host
+
+    def _elsewhere(self) -> Host | None:
+        return self.fleet.elsewhere(self, urgent=False)
+
+    def _give_up_next(self) -> None:
+        if self.next is not None:
+            self.next.leave(self)
+            self.next = None
+
+    def _move(self, host: Host, why: str) -> None:
+        if self.next is host:
+            self.next = None
+        self._give_up_next()
+        self.host.leave(self)
+        self.host = host
+        self.fleet.moves[why] += 1
+
+
+class _Route:
+    """``ChatEngine`` of a session: whichever engine that is now."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncIterator[ChatEvent]:
+        host = self._home.ahead_host() if request.purpose.startswith("prewarm") else self._home.host
+        return host.chat.chat(request, images)
+
+    async def tokenize(self, messages: Sequence[Mapping[str, Any]], images: ImageBytes) -> int:
+        return await self._home.host.chat.tokenize(messages, images)
+
+    async def ping(self, timeout_s: float) -> bool:
+        return await self._home.host.chat.ping(timeout_s)
+
+    async def aclose(self) -> None:
+        """The engines belong to the fleet."""
+
+
+class HomePermits:
+    """``TickPermits`` of a session. What was granted is given back where it was granted."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._held: dict[str, deque[Permits]] = {}
+
+    async def live(self, session_id: str) -> None:
+        permits = self._home.host.permits
+        await permits.live(session_id)
+        self._held.setdefault("live", deque()).append(permits)
+
+    async def background(self, session_id: str, kind: str) -> None:
+        host = self._home.ahead_host() if kind == "prewarm" else self._home.host
+        permits = host.permits
+        await permits.background(session_id, kind)
+        self._held.setdefault(kind, deque()).append(permits)
+
+    def done(self, session_id: str, kind: str = "live") -> None:
+        self._held[kind].popleft().done(session_id, kind)

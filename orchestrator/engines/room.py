@@ -1,0 +1,204 @@
+"""How many sessions one engine of single requests carries. Sans-IO; times are monotonic seconds.
+
+Three things limit it. Its KV cache must hold the sessions' windows, and its image cache their pictures: known
+before anything runs. Whether it keeps up, and whether its cache really holds what it should, is measured from
+the answers of live ticks. Where it does not, nobody more is admitted; those who are in stay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+WINDOW_S = 20.0
+"""Answers older than this say nothing about now."""
+ANSWERS = 1024
+"""Answers remembered at most."""
+ENOUGH = 20
+"""Answers below which nothing is concluded."""
+LATE, RECOVERED = 1.0, 0.8
+"""The p95 of answers, in periods, at which an engine is behind, and at which it is so no more."""
+REUSE = 0.8
+"""Share of the promised tokens that must come from the cache; below it is too small for its sessions."""
+SETTLED_TICKS = 3
+"""Answers after which a session's cost has been seen."""
+NEWCOMER_S = 10.0
+"""A session that asks nothing for so long costs nothing."""
+NEWCOMERS, SHARE_OF_NEWCOMERS = 64, 2
+"""Sessions whose cost has not been seen: so many at a time, or one for so many others."""
+IMAGE_SHARE = 0.8
+"""Of the image cache; what is beyond it is the engine's own slack."""
+DEVIATIONS = 2.0
+"""Standard deviations of the sum of all windows that find room."""
+HANDOVERS = 0.1
+"""Share of a window's life in which the next one is being warmed beside it."""
+
+
+class Priority(IntEnum):
+    """Classes of sessions: who is refused first, and whose ticks and returns go first."""
+
+    LOW = 0
+    NORMAL = 1
+    HIGH = 2
+
+
+KEPT_BACK = 0.1
+"""Of what an engine carries, for each higher class that there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one session takes of an engine.
+
+    :param least: tokens at a window's beginning; ``most``: at its end
+    :param handover: tokens of the next head and overlap, while both windows live
+    :param least_images: pictures at a window's beginning; ``most_images``: at its end
+    :param image_bytes: of one picture in the engine's image cache
+    """
+
+    least: int
+    most: int
+    handover: int
+    least_images: int
+    most_images: int
+    image_bytes: int
+
+    def tokens(self, sessions: int) -> float:
+        return _sum_of(sessions, self.least, self.most) + self.handover * math.ceil(sessions * HANDOVERS)
+
+    def images(self, sessions: int) -> float:
+        """Bytes of the image cache."""
+        return _sum_of(sessions, self.least_images, self.most_images) * self.image_bytes
+
+
+def _sum_of(sessions: int, least: float, most: float) -> float:
+    """Windows grow evenly and each for itself: the mean of their sum and ``DEVIATIONS`` of it, never more
+    than all of them full."""
+    spread = DEVIATIONS * math.sqrt(sessions / 12) * (most - least)
+    return min(sessions * most, sessions * (least + most) / 2 + spread)
+
+
+def carries(need: Need, kv_tokens: int | None, image_bytes: int | None) -> int | None:
+    """Sessions that find room; ``None``: nothing is known of the engine's caches. At least one."""
+    bounds = []
+    if kv_tokens is not None:
+        bounds.append(_largest(lambda n: need.tokens(n) <= kv_tokens))
+    if image_bytes is not None:
+        bounds.append(_largest(lambda n: need.images(n) <= IMAGE_SHARE * image_bytes))
+    return max(1, min(bounds)) if bounds else None
+
+
+def _largest(fits: Callable[[int], bool]) -> int:
+    low, high = 0, 1
+    while high < 2**20 and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+@dataclass(slots=True)
+class _Guest:
+    priority: Priority
+    entered_at: float
+    ticks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    at: float
+    periods: float
+    kept: int
+    promised: int
+
+
+class Room:
+    """The sessions of one engine.
+
+    :param most: sessions that its caches carry; ``None``: nothing is known of them
+    :param classes: that sessions may be of: some room is kept for the higher ones
+    """
+
+    def __init__(self, most: int | None, classes: frozenset[Priority] = frozenset({Priority.NORMAL})) -> None:
+        self.most = most
+        self._classes = classes
+        self._guests: dict[str, _Guest] = {}
+        self._answers: deque[_Answer] = deque(maxlen=ANSWERS)
+        self._behind = False
+
+    def __len__(self) -> int:
+        return len(self._guests)
+
+    def __contains__(self, session: str) -> bool:
+        return session in self._guests
+
+    def enter(self, session: str, priority: Priority, now: float) -> None:
+        """A session is on this engine from now on; one that is already stays as it is."""
+        self._guests.setdefault(session, _Guest(priority, now))
+
+    def leave(self, session: str) -> None:
+        self._guests.pop(session, None)
+
+    def answered(
+        self, session: str, now: float, *, latency_s: float, period_s: float, kept: int, promised: int
+    ) -> None:
+        """A live tick was answered.
+
+        :param latency_s: from its newest frame to the whole answer
+        :param promised: tokens that the prefix audit expected of the cache; ``kept``: of these, found there
+        """
+        guest = self._guests.get(session)
+        if guest is not None:
+            guest.ticks += 1
+        self._answers.append(_Answer(now, latency_s / period_s, kept, promised))
+
+    def full(self, priority: Priority, now: float) -> str | None:
+        """Why no session of this class is admitted now; ``None``: there is room."""
+        if self.most is not None and len(self._guests) >= self._share(priority):
+            return f"its caches carry {self.most} sessions"
+        if self._newcomers(now) >= max(NEWCOMERS, len(self._guests) // SHARE_OF_NEWCOMERS):
+            return "it has not answered those yet that came last"
+        answers = self._recent(now)
+        if len(answers) < ENOUGH:
+            self._behind = False
+            return None
+        late = sorted(answer.periods for answer in answers)[int(0.95 * len(answers))]
+        self._behind = late > (RECOVERED if self._behind else LATE)
+        if self._behind:
+            return f"it answers in {late:.1f} of the sessions' period"
+        promised = sum(answer.promised for answer in answers)
+        if promised and sum(answer.kept for answer in answers) < REUSE * promised:
+            return "its cache loses what the sessions need again"
+        return None
+
+    def statistics(self, now: float) -> dict[str, float]:
+        """``late``: p95 of recent answers in periods; ``reuse``: of the promised tokens."""
+        answers = self._recent(now)
+        late = sorted(answer.periods for answer in answers)
+        promised = sum(answer.promised for answer in answers)
+        return {
+            "sessions": float(len(self._guests)),
+            "newcomers": float(self._newcomers(now)),
+            "late": late[int(0.95 * len(late))] if late else 0.0,
+            "reuse": sum(answer.kept for answer in answers) / promised if promised else 1.0,
+        }
+
+    def _share(self, priority: Priority) -> int:
+        assert self.most is not None
+        higher = sum(other > priority for other in self._classes)
+        return max(1, int(self.most * (1 - KEPT_BACK * higher)))
+
+    def _newcomers(self, now: float) -> int:
+        return sum(
+            guest.ticks < SETTLED_TICKS and now - guest.entered_at < NEWCOMER_S
+            for guest in self._guests.values()
+        )
+
+    def _recent(self, now: float) -> list[_Answer]:
+        while self._answers and self._answers[0].at < now - WINDOW_S:
+            self._answers.popleft()
+        return list(self._answers)

@@ -1,0 +1,243 @@
+"""The replay track's engines at work: each with its client, permits, watch and figures, in one fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridges.engine import Deadlines, EngineError
+from bridges.engine_metrics import EngineLoad, EngineMetrics
+from bridges.text_engine import TextEngine
+from memory.budget import LimitsTooSmall, derive
+from memory.plan import Limits
+from memory.tokens import estimate
+from orchestrator.api.context import EngineState
+from orchestrator.api.metrics import ByEngine
+from orchestrator.engine_fit import BACKGROUND, LIVE_TICKS, chat_engine, image_bytes
+from orchestrator.engine_setup import Engine
+from orchestrator.engine_watch import EngineWatch
+from orchestrator.engines.fleet import Fleet, Host
+from orchestrator.engines.placement import ranked
+from orchestrator.engines.room import Need, Priority, Room, carries
+from orchestrator.replay_engines import Engines, covers, engine_name
+from orchestrator.runtime.permits import Permits
+from orchestrator.session.backend import Clock
+from orchestrator.settings import Settings
+from prompts.pack import Pack
+
+_log = logging.getLogger(__name__)
+
+_TURN_MARKS = 12
+"""Tokens of a turn besides its picture."""
+_STATES = ("ready", "slow", "starting", "wedged", "dead")
+"""Best first."""
+
+
+@dataclass(slots=True)
+class Served:
+    """One engine and everything of it that lives as long as it is ours."""
+
+    engine: Engine
+    host: Host
+    watch: EngineWatch
+    texts: TextEngine
+    metrics: EngineMetrics
+    load: EngineLoad = field(default_factory=EngineLoad)
+    tasks: tuple[asyncio.Task[None], ...] = ()
+
+    async def aclose(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.host.chat.aclose()
+        await self.texts.aclose()
+        await self.metrics.aclose()
+
+
+class Hosts:
+    """:param facts: what holds for all engines; an engine that comes later must keep to it
+    :param limits: of a session's windows
+    :param classes: of sessions that there may be
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        engines: Engines,
+        limits: Limits,
+        clock: Clock,
+        classes: frozenset[Priority] = frozenset({Priority.NORMAL}),
+    ) -> None:
+        self._settings = settings
+        self._facts = engines.facts
+        self._clock = clock
+        self._classes = classes
+        self._need = session_need(settings, engines.pack, limits)
+        self._watching = False
+        self._changing = asyncio.Lock()
+        self._served = {engine_name(engine.url): self._make(engine) for engine in engines.each}
+        self.fleet = Fleet([served.host for served in self._served.values()], clock)
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(self._served.values())
+
+    async def watch(self) -> None:
+        """Look after all engines, those to come too, until cancelled."""
+        self._watching = True
+        for served in self._served.values():
+            self._look_after(served)
+        await asyncio.Event().wait()
+
+    def state(self) -> EngineState:
+        """As good as the best engine."""
+        states = {name: served.watch.state() for name, served in self._served.items()}
+        name = min(states, key=lambda each: _STATES.index(states[each].state))
+        best = states[name]
+        if len(states) == 1:
+            return best
+        ready = sum(state.ready for state in states.values())
+        return EngineState(best.ready, best.state, f"{ready} of {len(states)} engines answer; {best.reason}")
+
+    def texts(self, tenant: str) -> TextEngine:
+        """Plain requests of one tenant go to one engine, as long as that answers."""
+        order = [self._served[name] for name in ranked(tenant, self._served)]
+        return next((served.texts for served in order if served.watch.state().ready), order[0].texts)
+
+    def about(self) -> list[dict[str, Any]]:
+        """Every engine as plain data."""
+        told = []
+        figures = self.fleet.statistics()
+        for name, served in self._served.items():
+            state, now = served.watch.state(), figures[name]
+            told.append(
+                {
+                    "name": name,
+                    "url": served.engine.url,
+                    "state": state.state,
+                    "reason": state.reason,
+                    "sessions": int(now["sessions"]),
+                    "limit": served.host.room.most,
+                    "draining": served.host.draining,
+                    "late": round(now["late"], 3),
+                    "reuse": round(now["reuse"], 4),
+                }
+            )
+        return told
+
+    async def add(self, engine: Engine) -> str:
+        """Sessions may come to it from now on; its name.
+
+        :raises ValueError: there is one of this name
+        :raises SetupError: it can't take the other engines' sessions
+        """
+        covers(self._facts, engine.url, engine.facts)
+        name = engine_name(engine.url)
+        async with self._changing:
+            if name in self._served:
+                raise ValueError(f"there is an engine {name} already")
+            served = self._make(engine)
+            self.fleet.add(served.host)
+            self._served[name] = served
+            if self._watching:
+                self._look_after(served)
+        return name
+
+    async def remove(self, name: str) -> None:
+        """See ``Fleet.remove``. An engine that this process started is stopped by it at its end, not here."""
+        async with self._changing:
+            self.fleet.remove(name)
+            served = self._served.pop(name)
+        await served.aclose()
+
+    async def aclose(self) -> None:
+        await asyncio.gather(*(served.aclose() for served in self._served.values()))
+
+    def gauges(self) -> dict[str, Mapping[str, float]]:
+        """By engine."""
+        figures, loads = self.fleet.statistics(), {name: s.load for name, s in self._served.items()}
+
+        def of(key: str) -> Mapping[str, float]:
+            return ByEngine({name: each[key] for name, each in figures.items()})
+
+        def told(read: Callable[[EngineLoad], float | None]) -> Mapping[str, float]:
+            known = {name: read(load) for name, load in loads.items()}
+            return ByEngine({name: float(value) for name, value in known.items() if value is not None})
+
+        return {
+            "engine_up": of("up"),
+            "engine_sessions": of("sessions"),
+            "engine_sessions_limit": of("most"),
+            "engine_draining": of("draining"),
+            "engine_lateness_periods": of("late"),
+            "engine_reuse_ratio": of("reuse"),
+            "engine_cold_sessions": of("cold_reading"),
+            "engine_kv_usage_ratio": told(lambda load: load.kv_usage),
+            "engine_kv_tokens": told(lambda load: load.kv_tokens),
+            "engine_requests_running": told(lambda load: load.running),
+            "engine_requests_waiting": told(lambda load: load.waiting),
+            "engine_preemptions": told(lambda load: load.preemptions),
+        }
+
+    def permits(self, key: str) -> dict[str, float]:
+        """``waiting`` or ``running``, by kind, over all engines."""
+        sums: dict[str, float] = {}
+        for served in self._served.values():
+            for kind, number in served.host.permits.statistics()[key].items():
+                sums[kind] = sums.get(kind, 0.0) + number
+        return sums
+
+    def _make(self, engine: Engine) -> Served:
+        settings, facts = self._settings, engine.facts
+        chat = chat_engine(settings, engine)
+        secret, longest = settings.engine_api_key, settings.timeouts.request_s
+        key = secret.get_secret_value() if secret else None
+        most = carries(self._need, facts.kv_tokens, facts.image_cache_bytes) if self._need else None
+        host = Host(engine_name(engine.url), chat, Permits(LIVE_TICKS, BACKGROUND), Room(most, self._classes))
+        watch = EngineWatch(
+            chat, self._clock, period_s=settings.timeouts.watch_s, ping_s=settings.timeouts.ping_s
+        )
+        texts = TextEngine(engine.url, api_key=key, deadlines=Deadlines(longest, 2 * longest))
+        return Served(engine, host, watch, texts, EngineMetrics(engine.url, api_key=key))
+
+    def _look_after(self, served: Served) -> None:
+        served.tasks = (
+            asyncio.create_task(served.watch.run()),
+            asyncio.create_task(self._read_load(served)),
+        )
+
+    async def _read_load(self, served: Served) -> None:
+        """The engine's own figures; one that tells none is left alone for a while."""
+        while True:
+            try:
+                served.load = await served.metrics.load()
+            except EngineError as problem:
+                served.load = EngineLoad()
+                _log.debug("engine %s tells no figures: %s", served.host.name, problem.message)
+            await self._clock.sleep(self._settings.timeouts.watch_s)
+
+
+def session_need(settings: Settings, pack: Pack, limits: Limits) -> Need | None:
+    """What a session takes of an engine, as far as pack and limits tell; ``None``: they hold none."""
+    pixels = settings.limits.frame_pixels or pack.pixels.max
+    turn = round(pack.tokens_per_pixel * pixels) + _TURN_MARKS
+    system = estimate(pack.persona(settings.persona, settings.language))
+    try:
+        budget = derive(
+            limits, system_tokens=system, turn_tokens=turn, summary_target=pack.summary_span_tokens
+        )
+    except (LimitsTooSmall, KeyError):
+        return None
+    overlap = budget.overlap_frames * turn
+    # A head grows from nothing to all that its history may hold; on average half of that is there.
+    head = system + budget.query_tokens // 4 + budget.qa_tokens // 2 + budget.history_tokens // 2
+    return Need(
+        least=head + overlap,
+        most=head + overlap + budget.chunk_frames * turn,
+        handover=head + overlap,
+        least_images=budget.overlap_frames,
+        most_images=budget.overlap_frames + budget.chunk_frames,
+        image_bytes=image_bytes(pixels),
+    )

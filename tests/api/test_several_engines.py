@@ -1,0 +1,158 @@
+"""Several engines behind one service, over real sockets: where sessions go, and how they go on elsewhere.
+
+A session's frames are never lost by a move: every one of them is shown, in order, on one engine or another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.engine_setup import prepare_engine
+from orchestrator.engines.placement import ranked
+from orchestrator.exits import SetupError
+from orchestrator.replay_engines import prepare_engines
+from orchestrator.replay_track import ReplayTrack
+from orchestrator.settings import Settings
+from tests.api.serving import Served
+from tests.fakes.engine import FakeEngine
+
+UNGATED: dict[str, Any] = {"decision": {"gate": False}, "memory": {"chunk_frames": 12, "overlap_frames": 2}}
+
+
+@asynccontextmanager
+async def two_engines(folder: Path) -> AsyncIterator[tuple[Served, FakeEngine, FakeEngine]]:
+    """A service before two engines, and these: first the one that session ``cam`` is on."""
+    async with (
+        FakeEngine() as one,
+        FakeEngine() as other,
+        Served(one, folder, also=[other], **UNGATED) as served,
+    ):
+        await served.see(0)
+        first, second = (one, other) if shown(one) else (other, one)
+        yield served, first, second
+
+
+def shown(engine: FakeEngine) -> list[int]:
+    """Pictures of each decision that the engine was asked for."""
+    return [len(seen.images) for seen in engine.chats if seen.kind == "decide"]
+
+
+def name(engine: FakeEngine) -> str:
+    return engine.url.removeprefix("http://")
+
+
+def track(served: Served) -> ReplayTrack:
+    assert isinstance(served.core.track, ReplayTrack)
+    return served.core.track
+
+
+async def test_a_session_stays_on_the_engine_that_its_name_gives(tmp_path: Path) -> None:
+    async with two_engines(tmp_path) as (served, home, other):
+        for number in range(1, 6):
+            reply = (await served.see(number)).json()
+            assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+        session = served.core.registry.sessions()[0].id
+        assert name(home) == ranked(session, [name(home), name(other)])[0]
+        assert len(shown(home)) == 6 and not shown(other)
+        text = (await served.client.get("/metrics")).text
+        assert re.search(rf'vigil_engine_sessions\{{engine="{name(home)}"\}} 1\.0', text)
+        assert re.search(rf'vigil_engine_sessions\{{engine="{name(other)}"\}} 0\.0', text)
+
+
+async def test_a_drained_engine_is_left_at_a_window_that_comes_early_and_is_warm(tmp_path: Path) -> None:
+    async with two_engines(tmp_path) as (served, home, other):
+        for number in range(1, 5):
+            await served.see(number)
+        track(served).drain(name(home), True)
+        rows = []
+        for number in range(5, 20):
+            rows.append((await served.see(number)).json())
+            if shown(other):
+                break
+        assert len(rows) <= 8, "it does not wait for the chunk to be full"
+        warmed = [seen.kind for seen in other.chats]
+        assert "probe" in warmed[: warmed.index("decide")], "the window was warmed before it was switched to"
+        usage = rows[-1]["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= 0.5 * usage["prompt_tokens"]
+        before = len(shown(home))
+        for number in range(40, 44):
+            await served.see(number)
+        assert len(shown(home)) == before
+        assert track(served).hosts.fleet.moves["drained"] == 1
+        text = (await served.client.get("/metrics")).text
+        assert 'vigil_sessions_moved{of="drained"} 1.0' in text
+
+
+async def test_an_engine_that_dies_costs_no_session_and_no_frame(tmp_path: Path) -> None:
+    async with two_engines(tmp_path) as (served, home, other):
+        for number in range(1, 5):
+            await served.see(number)
+        home.kill()
+        replies = await asyncio.gather(*(served.see(number) for number in range(5, 8)))
+        assert [reply.status_code for reply in replies] == [200, 200, 200]
+        assert shown(other)[-1] == 8, "every frame is in the window that the other engine read anew"
+        assert (await served.client.get("/ready")).status_code == 200
+        assert track(served).hosts.fleet.moves["died"] == 1
+        for number in range(8, 11):
+            reply = (await served.see(number)).json()
+            assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+async def test_new_sessions_pass_over_an_engine_that_is_drained_or_gone(tmp_path: Path) -> None:
+    async with two_engines(tmp_path) as (served, home, other):
+        track(served).drain(name(home), True)
+        for number in range(6):
+            reply = await served.see(0, headers={"x-session-id": f"new-{number}"})
+            assert reply.status_code == 200
+        assert len(shown(home)) == 1 and len(shown(other)) == 6
+        track(served).drain(name(other), True)
+        refused = await served.see(0, headers={"x-session-id": "one-more"})
+        assert refused.status_code == 503 and refused.json()["error"]["code"] == "engine_unavailable"
+        assert refused.headers["retry-after"]
+
+
+async def test_engines_come_and_go_while_sessions_run(tmp_path: Path) -> None:
+    async with two_engines(tmp_path) as (served, home, other), FakeEngine() as third:
+        for number in range(1, 4):
+            await served.see(number)
+        settings = served.settings.model_copy(update={"engine": third.url})
+        added = await track(served).hosts.add(
+            await asyncio.to_thread(prepare_engine, settings, lambda _: None)
+        )
+        assert added == name(third)
+        with pytest.raises(ValueError, match="already"):
+            await track(served).hosts.add(await asyncio.to_thread(prepare_engine, settings, lambda _: None))
+        await track(served).hosts.remove(name(home))
+        await track(served).hosts.remove(name(other))
+        reply = await served.see(4)
+        assert reply.status_code == 200 and shown(third)[-1] == 5
+        with pytest.raises(ValueError, match="only engine"):
+            await track(served).hosts.remove(name(third))
+
+
+async def test_engines_that_differ_in_what_sessions_carry_over_are_refused() -> None:
+    async with FakeEngine(tags=("<silence>", "<response>")) as one, FakeEngine() as other:
+        settings = Settings(engine=f"{one.url},{other.url}")
+        with pytest.raises(SetupError) as refused:
+            await asyncio.to_thread(prepare_engines, settings, lambda _: None)
+        assert refused.value.code == "engines_differ" and one.url in str(refused.value)
+
+
+async def test_the_smallest_limits_hold_for_all_and_an_engine_that_is_away_is_left_out() -> None:
+    told: list[str] = []
+    async with FakeEngine(context_tokens=16384) as one, FakeEngine(max_images=64) as other:
+        gone = FakeEngine()
+        async with gone:
+            url = gone.url
+        settings = Settings(engine=f"{one.url},{url},{other.url}")
+        engines = await asyncio.to_thread(prepare_engines, settings, told.append)
+        assert (engines.facts.context_tokens, engines.facts.max_images) == (16384, 64)
+        assert len(engines.each) == 2
+        assert any(url in line and "without it" in line for line in told)

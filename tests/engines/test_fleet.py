@@ -1,0 +1,201 @@
+"""Where sessions are at home: they stay, leave a drained engine at a window's end, and a dead one at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from bridges.circuit import EngineState
+from bridges.engine import ChatEvent, ChatRequest, Deadlines, ImageBytes
+from orchestrator.engines.fleet import Fleet, Home, Host
+from orchestrator.engines.room import Priority, Room
+from orchestrator.runtime.permits import Permits
+from orchestrator.wire.errors import EngineUnavailable, ResourceExhausted
+from tests.fakes.clock import VirtualClock, settle
+
+
+class Named:
+    """An engine that only notes down what it is asked."""
+
+    def __init__(self) -> None:
+        self.state = EngineState.UP
+        self.asked: list[str] = []
+
+    async def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncIterator[ChatEvent]:
+        self.asked.append(request.purpose)
+        return
+        yield
+
+    async def tokenize(self, messages: Sequence[Mapping[str, Any]], images: ImageBytes) -> int:
+        return 0
+
+    async def ping(self, timeout_s: float) -> bool:
+        return True
+
+    async def aclose(self) -> None:
+        pass
+
+    def statistics(self) -> Mapping[str, Any]:
+        return {}
+
+
+def fleet_of(*names: str, most: int | None = 100) -> tuple[Fleet, VirtualClock]:
+    clock = VirtualClock()
+    return Fleet([Host(name, Named(), Permits(4), Room(most)) for name in names], clock), clock
+
+
+def home_of(fleet: Fleet, session: str = "s1", priority: Priority = Priority.NORMAL) -> Home:
+    return fleet.home(session, priority, "local")
+
+
+async def ask(home: Home, purpose: str) -> None:
+    request = ChatRequest([], {}, Deadlines(1, 1), "s1", purpose)
+    async for _ in home.chat.chat(request, lambda _: b""):
+        pass
+
+
+def host(fleet: Fleet, name: str) -> Host:
+    return next(host for host in fleet.hosts if host.name == name)
+
+
+async def test_a_drained_engine_is_left_at_the_next_window_which_is_warmed_elsewhere() -> None:
+    fleet, _ = fleet_of("a", "b")
+    home = home_of(fleet)
+    old, new = home.name, ({"a", "b"} - {home.name}).pop()
+    assert not home.leaves_soon
+    fleet.drain(old, True)
+    assert home.leaves_soon
+    home.handover_begun()
+    assert not home.leaves_soon, "it is on its way"
+    await ask(home, "prewarm 2/0")
+    await ask(home, "decision 7")
+    assert engine(fleet, new).asked == ["prewarm 2/0"] and engine(fleet, old).asked == ["decision 7"]
+    home.switched()
+    await ask(home, "decision 8")
+    assert engine(fleet, new).asked[-1] == "decision 8"
+    assert (len(host(fleet, old).room), len(host(fleet, new).room)) == (0, 1)
+    assert fleet.moves == {"drained": 1, "balanced": 0, "died": 0}
+
+
+async def test_a_session_stays_where_it_is_while_nothing_is_wrong() -> None:
+    fleet, _ = fleet_of("a", "b", "c")
+    home = home_of(fleet)
+    name = home.name
+    for _ in range(5):
+        home.handover_begun()
+        home.switched()
+    assert home.name == name and sum(fleet.moves.values()) == 0
+
+
+async def test_a_dead_engine_is_left_at_once_few_at_a_time_high_classes_first() -> None:
+    fleet, _ = fleet_of("a", "b")
+    homes = [
+        home_of(fleet, f"s{number}", Priority.HIGH if number >= 8 else Priority.NORMAL)
+        for number in range(10)
+        if settled(fleet)
+    ]
+    engine(fleet, "a").state = EngineState.DOWN
+    moving = [home for home in homes if home.name == "a"]
+    turns = {home.session: asyncio.create_task(home.lost()) for home in moving}
+    await settle()
+    assert all(home.name == "b" for home in homes)
+    done = [session for session, task in turns.items() if task.done()]
+    assert len(done) == min(4, len(moving))
+    last = [home for home in moving if home.session not in done]
+    for home in moving:
+        if home.session in done:
+            home.answered(latency_s=0.1, period_s=1.0, kept=0, promised=0)
+    await settle()
+    assert all(turns[home.session].done() for home in last[:4])
+    for home in homes:
+        home.leave()
+    assert len(host(fleet, "b").room) == 0 and host(fleet, "b").cold.statistics()["reading"] == 0
+    await asyncio.gather(*turns.values())
+
+
+async def test_where_nobody_answers_the_session_waits_for_its_own() -> None:
+    fleet, _ = fleet_of("a", "b")
+    home = home_of(fleet)
+    for each in fleet.hosts:
+        each.chat.state = EngineState.DOWN  # type: ignore[misc]
+    assert not await home.lost()
+    with pytest.raises(EngineUnavailable):
+        home_of(fleet, "s2")
+
+
+async def test_a_next_engine_that_dies_is_given_up_and_the_window_warmed_at_home() -> None:
+    fleet, _ = fleet_of("a", "b")
+    home = home_of(fleet)
+    old, new = home.name, ({"a", "b"} - {home.name}).pop()
+    fleet.drain(old, True)
+    home.handover_begun()
+    engine(fleet, new).state = EngineState.WEDGED
+    await ask(home, "prewarm 2/0")
+    home.switched()
+    assert home.name == old and len(host(fleet, new).room) == 0
+
+
+async def test_permits_are_given_back_where_they_were_granted() -> None:
+    fleet, _ = fleet_of("a", "b")
+    home = home_of(fleet)
+    old = host(fleet, home.name)
+    await home.permits.live("s1")
+    fleet.drain(old.name, True)
+    home.handover_begun()
+    home.switched()
+    assert home.host is not old
+    home.permits.done("s1")
+    assert old.permits.statistics()["running"]["live"] == 0
+
+
+async def test_full_engines_refuse_and_say_why() -> None:
+    fleet, _ = fleet_of("a", "b", most=1)
+    home_of(fleet, "s1")
+    home_of(fleet, "s2")
+    with pytest.raises(ResourceExhausted) as refused:
+        home_of(fleet, "s3")
+    assert refused.value.retry_after_s and "carry 1 sessions" in refused.value.message
+    assert fleet.refused == 1
+
+
+async def test_an_engine_is_removed_with_the_sessions_that_are_left_going_elsewhere() -> None:
+    fleet, _ = fleet_of("a", "b")
+    home = home_of(fleet)
+    old = home.name
+    fleet.remove(old)
+    assert home.name != old and [each.name for each in fleet.hosts] == [home.name]
+    with pytest.raises(ValueError, match="only engine"):
+        fleet.remove(home.name)
+    with pytest.raises(KeyError):
+        fleet.drain("c", True)
+
+
+async def test_an_engine_that_comes_takes_sessions_from_those_that_carry_too_much() -> None:
+    fleet, clock = fleet_of("a")
+    homes = [home_of(fleet, f"s{number}") for number in range(12) if settled(fleet)]
+    fleet.add(Host("b", Named(), Permits(4), Room(100)))
+    for home in homes:
+        settled(fleet)
+        home.handover_begun()
+        home.switched()
+    carried = {each.name: len(each.room) for each in fleet.hosts}
+    assert carried["a"] <= 9 and carried["b"] >= 3
+    assert clock.now() == 0
+
+
+def engine(fleet: Fleet, name: str) -> Named:
+    chat = host(fleet, name).chat
+    assert isinstance(chat, Named)
+    return chat
+
+
+def settled(fleet: Fleet) -> bool:
+    """Everyone who came so far has been answered."""
+    for each in fleet.hosts:
+        for home in each.homes:
+            for _ in range(3):
+                each.room.answered(home.session, 0, latency_s=0.1, period_s=1.0, kept=1, promised=1)
+    return True

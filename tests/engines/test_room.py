@@ -1,0 +1,97 @@
+"""Who is admitted to an engine: by what its caches hold, by class, and by how it answered lately."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.engines.room import NEWCOMER_S, NEWCOMERS, WINDOW_S, Need, Priority, Room, carries
+
+WINDOWS = Need(
+    least=5_000, most=25_000, handover=5_000, least_images=8, most_images=108, image_bytes=1_200_000
+)
+sizes = st.integers(100, 60_000)
+
+
+@given(sizes, sizes, sizes, st.integers(0, 5_000_000))
+def test_what_finds_room_fits_and_one_more_does_not(least: int, grows: int, handover: int, kv: int) -> None:
+    need = Need(least, least + grows, handover, 1, 2, 1)
+    most = carries(need, kv, None)
+    assert most is not None and most >= 1
+    assert need.tokens(most + 1) > kv
+    assert most == 1 or need.tokens(most) <= kv
+
+
+@given(st.integers(1, 500))
+def test_windows_are_never_all_full_at_once_but_nearly_so_where_they_are_few(sessions: int) -> None:
+    tokens = WINDOWS.tokens(sessions)
+    assert sessions * (5_000 + 25_000) / 2 <= tokens <= sessions * (25_000 + 5_000)
+    assert WINDOWS.tokens(1) >= 25_000 + 5_000
+
+
+def test_the_image_cache_is_a_limit_too() -> None:
+    by_tokens = carries(WINDOWS, 10_000_000, None)
+    both = carries(WINDOWS, 10_000_000, 2**30)
+    assert by_tokens is not None and both is not None and both < 15 < by_tokens
+    assert carries(WINDOWS, None, None) is None
+
+
+def test_higher_classes_find_room_that_is_kept_from_lower_ones() -> None:
+    room = Room(10, frozenset(Priority))
+    settled(room, 8)
+    assert room.full(Priority.LOW, 100) is not None
+    assert room.full(Priority.NORMAL, 100) is None
+    settled(room, 1, first=8)
+    assert room.full(Priority.NORMAL, 100) is not None
+    assert room.full(Priority.HIGH, 100) is None
+    alone = Room(10)
+    settled(alone, 9)
+    assert alone.full(Priority.NORMAL, 100) is None
+
+
+def test_few_come_at_a_time_until_they_were_answered() -> None:
+    """What many sessions cost shows only when they are answered: a crowd is not let in unseen."""
+    room = Room(1000)
+    for number in range(NEWCOMERS):
+        assert room.full(Priority.NORMAL, 0) is None
+        room.enter(f"s{number}", Priority.NORMAL, 0)
+    assert room.full(Priority.NORMAL, 0) is not None
+    assert room.full(Priority.NORMAL, NEWCOMER_S) is None, "they ask for nothing, so they cost nothing"
+    for _ in range(3):
+        answer(room, "s0", 1.0)
+    assert room.full(Priority.NORMAL, 1) is None
+
+
+def test_an_engine_that_is_behind_admits_nobody_until_it_has_recovered() -> None:
+    room = Room(1000)
+    settled(room, 30)
+    for number in range(40):
+        answer(room, "s1", 200.0, latency_s=1.2 if number % 10 == 0 else 0.2)
+    assert "period" in (room.full(Priority.NORMAL, 200.0) or "")
+    for _ in range(30):
+        answer(room, "s1", 200.0 + WINDOW_S + 1, latency_s=0.9)
+    assert room.full(Priority.NORMAL, 201.0 + WINDOW_S) is not None, "better, but not yet well"
+    for _ in range(30):
+        answer(room, "s1", 202.0 + 2 * WINDOW_S, latency_s=0.5)
+    assert room.full(Priority.NORMAL, 202.0 + 2 * WINDOW_S) is None
+
+
+def test_an_engine_whose_cache_forgets_admits_nobody() -> None:
+    room = Room(1000)
+    settled(room, 30)
+    for _ in range(40):
+        answer(room, "s1", 200.0, kept=500, promised=1000)
+    assert "cache" in (room.full(Priority.NORMAL, 200.0) or "")
+    assert room.full(Priority.NORMAL, 201.0 + WINDOW_S) is None, "what is old says nothing about now"
+
+
+def settled(room: Room, sessions: int, *, first: int = 0) -> None:
+    """Sessions that came long ago."""
+    for number in range(first, first + sessions):
+        room.enter(f"s{number}", Priority.NORMAL, -1000)
+
+
+def answer(
+    room: Room, session: str, now: float, *, latency_s: float = 0.2, kept: int = 1000, promised: int = 1000
+) -> None:
+    room.answered(session, now, latency_s=latency_s, period_s=1.0, kept=kept, promised=promised)
