@@ -35,7 +35,7 @@ def evaluation() -> None:
 
 @app.command()
 def score(
-    run: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")],
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run, or of a vigil replay.")],
     judge: Annotated[
         str | None, typer.Option(metavar="URL", help="Chat endpoint that judges free answers.")
     ] = None,
@@ -48,6 +48,10 @@ def score(
         Path | None,
         typer.Option(metavar="FILE", help="Where verdicts are remembered; default: judge.jsonl in DIR."),
     ] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Of a single vigil replay: its clip in Vigil's JSONL; it is kept."),
+    ] = None,
     form: FormOption = Form.TEXT,
 ) -> None:
     """Score a run from what it wrote: no engine is needed, and a run can be scored again at any time.
@@ -57,7 +61,7 @@ def score(
 
     Exit codes: 0 scored, 1 the judge failed on some answers (they count as unjudged), 2 wrong flags, no run.
     """
-    from evals.scoring.folder import SCORES, VERDICTS, UnusableRun, read_run, write_json
+    from evals.scoring.folder import SCORES, VERDICTS, UnusableRun, keep_truth, read_run, write_json
     from evals.scoring.judge import PROMPT, PROMPT_SHA256, VerdictFile, settings_in
     from evals.scoring.scores import scores_of
     from evals.scoring.tables import console_of, score_tables, show
@@ -65,6 +69,8 @@ def score(
     if (judge is None) != (judge_model is None):
         raise typer.BadParameter("--judge and --judge-model go together", param_hint="--judge")
     try:
+        if truth is not None:
+            keep_truth(run, truth)
         found = read_run(run)
         if not found.clips:
             raise UnusableRun(f"{run} holds no clips")

@@ -1,4 +1,7 @@
-"""A run's folder as a scorer reads it: ``run.json``, and of each clip its truth and its decisions."""
+"""A run's folder as a scorer reads it: ``run.json``, and of each clip its truth and its decisions.
+
+The folder of a single ``vigil replay`` is a run of one clip, once its truth lies in it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import orjson
 
 from evals.metrics.cost import Sums, spent
 from evals.readers.clip import Clip
-from evals.readers.jsonl import DatasetError, dump_clip, parse_clip
+from evals.readers.jsonl import DatasetError, dump_clip, parse_clip, read_clips
 from evals.replay.folder import DECISIONS, SUMMARY, read_rows
 from evals.runs.clips import TAPE
 from evals.runs.tape import TapeError, read_tape
@@ -73,6 +76,10 @@ class Run:
 def read_run(path: Path) -> Run:
     """Raises ``UnusableRun``."""
     try:
+        if _single(path):
+            if not (path / CLIP).is_file():
+                raise UnusableRun(f"{path} is a replay without its truth: name the clip with --truth")
+            return Run(path, {}, [_clip(path)])
         facts = orjson.loads((path / RUN).read_bytes())
         folders = sorted(p for p in (path / CLIPS).iterdir() if (p / CLIP).is_file())
         return Run(path, facts, [_clip(folder) for folder in folders])
@@ -82,6 +89,21 @@ def read_run(path: Path) -> Run:
         raise UnusableRun(f"{path}: a file holds no JSON: {error}") from error
     except (DatasetError, TapeError) as error:
         raise UnusableRun(f"{path}: {error}") from error
+
+
+def keep_truth(path: Path, truth: Path) -> None:
+    """Put the one clip of a file into the folder of a ``vigil replay``. Raises ``UnusableRun``."""
+    try:
+        clips = list(read_clips(truth))
+    except DatasetError as error:
+        raise UnusableRun(str(error)) from error
+    if len(clips) != 1:
+        raise UnusableRun(f"{truth} holds {len(clips)} clips; a replay has the truth of one")
+    if not _single(path):
+        raise UnusableRun(f"{path} is no folder of a vigil replay; a run of clips has its truth in it")
+    draft = path / f"{CLIP}.part"
+    draft.write_bytes(dump_clip(clips[0]) + b"\n")
+    draft.replace(path / CLIP)
 
 
 def read_scores(path: Path) -> dict[str, Any]:
@@ -102,12 +124,18 @@ def write_json(path: Path, value: Any) -> None:
     draft.replace(path)
 
 
+def _single(path: Path) -> bool:
+    return (path / DECISIONS).is_file() and not (path / RUN).exists()
+
+
 def _clip(folder: Path) -> RunClip:
     clip = parse_clip((folder / CLIP).read_bytes(), f"{folder.name}/{CLIP}")
     rows = read_rows(folder / DECISIONS) if (folder / DECISIONS).is_file() else []
     outcome = "missing"
     if (folder / SUMMARY).is_file():
         outcome = str(orjson.loads((folder / SUMMARY).read_bytes()).get("outcome") or "failed")
+    elif session := [row for row in rows if row.get("kind") == "session"]:
+        outcome = "complete" if session[-1].get("ok") else "failed"
     elif rows:
         outcome = "interrupted"
     tape = folder / TAPE

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from evals.readers.clip import Clip, Expected, Judging, Query, Speech
+from evals.readers.jsonl import write_clips
 from evals.scoring.folder import UnusableRun, read_run
 from orchestrator.cli import app
 from tests.evals.metrics.made import response
@@ -158,6 +159,32 @@ def test_a_clip_that_never_ended_is_not_judged(tmp_path: Path) -> None:
         ("c2", "interrupted"),
     ]
     assert scored(run)["groups"] == {}
+
+
+def test_a_single_replay_is_scored_once_its_truth_is_told(tmp_path: Path) -> None:
+    replay = tmp_path / "replay"
+    replay.mkdir()
+    (replay / "decisions.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows(60, GOOD)))
+    (replay / "summary.json").write_bytes(b'{"outcome": "complete"}')
+    assert "name the clip with --truth" in vigil("score", replay).output
+    truth = tmp_path / "truth.jsonl"
+    write_clips(truth, [clip("c1"), clip("c2")])
+    assert "holds 2 clips" in vigil("score", replay, "--truth", truth).output
+    write_clips(truth, [clip()])
+    assert scored(replay, "--truth", str(truth))["groups"]["all"]["accuracy"]["value"] == 1
+    assert scored(replay)["counts"]["outcomes"] == {"complete": 1}
+    run = write_run(tmp_path / "run", [(clip(), rows(60, GOOD))])
+    assert "is no folder of a vigil replay" in vigil("score", run, "--truth", truth).output
+
+
+@pytest.mark.parametrize(("ok", "outcome"), [(True, "complete"), (False, "failed")])
+def test_a_replay_of_recordings_tells_by_its_session_row_how_it_ended(
+    tmp_path: Path, ok: bool, outcome: str
+) -> None:
+    said = [response("a", 2.9, 2500), {"kind": "session", "ok": ok}]
+    (tmp_path / "decisions.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in said))
+    write_clips(tmp_path / "clip.json", [Clip(id="c", scene={}, queries=(Query(id="q", text="Talk."),))])
+    assert [one.outcome for one in read_run(tmp_path).clips] == [outcome]
 
 
 def test_a_run_with_sound_shows_its_barge_ins_and_timings(tmp_path: Path) -> None:
