@@ -104,6 +104,21 @@ async def test_a_recording_is_played_to_a_served_engine(folder: Path) -> None:
             assert file.getnframes() > 0
         (answer,) = (row for row in rows_of(folder / "replay") if row["kind"] == "response")
         assert answer["timing"]["commit_to_first_audio_ms"] > 0
+        sound = await scored(folder / "replay")
+        assert (sound["responses"], sound["turns"]["unanswered"], sound["ledger"]["disordered"]) == (1, 0, 0)
+        assert sound["ledger"]["played_ms"] == answer["playback"]["played_ms"]
+        assert sound["client_timing"]["commit_to_first_audio_ms"]["count"] == 1
+
+
+async def scored(replay: Path) -> dict[str, Any]:
+    """What ``vigil eval score`` says of the sound of a replay, of which the first second is a question."""
+    speech = {"id": "s", "start_s": 0, "end_s": 1, "expects": "answer", "within_ms": 10_000}
+    truth = {"format": "vigil-clip-1", "id": "talk", "scene": {}, "speech": [speech]}
+    (replay.parent / "truth.jsonl").write_bytes(orjson.dumps(truth))
+    code, _, err = await run("eval", "score", str(replay), "--truth", str(replay.parent / "truth.jsonl"))
+    assert code == 0, err
+    sound: dict[str, Any] = orjson.loads((replay / "scores.json").read_bytes())["sound"]
+    return sound
 
 
 async def test_ctrl_c_closes_the_session_and_writes_what_came(folder: Path) -> None:
