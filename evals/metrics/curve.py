@@ -85,6 +85,7 @@ def _parts(scored: Scored, kinds: frozenset[Kind]) -> list[_Part]:
             continue
         slots = [slot for slot in mine if slot.kind in kinds and slot.start_s < scored.watched_s]
         acts = [act for act in scored.acts if act.query == query.id]
+        # Without any, it was never asked.
         if acts:
             parts.append((slots, acts, _period(scored.acts) * len(acts)))
     return parts

@@ -99,7 +99,9 @@ class SaidOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ClipOutcome:
-    """:param watched_s: media time that was watched; slots that begin later are ``unreached``, not judged"""
+    """:param watched_s: media time that was watched
+    :param unreached: slots that begin after it, or whose query came after the last decision: not judged
+    """
 
     clip: Clip
     acts: tuple[Act, ...]
@@ -129,7 +131,9 @@ def outcome_of(clip: Clip, acts: Sequence[Act], watched_s: float, verdicts: Verd
 
     :param acts: as ``acts_of`` gives them, in time order
     """
-    reached = [slot for slot in clip.slots if slot.start_s < watched_s]
+    last_s = acts[-1].at_s if acts else -1.0
+    reached = [s for s in clip.slots if s.start_s < watched_s and clip.query(s.query).at_s <= last_s]
+    judged = {slot.id for slot in reached}
     said = [act for act in acts if act.spoke]
     replies = _replies(reached, said)
     slots = tuple(_slot(clip, slot, replies.get(slot.id), acts, verdicts) for slot in reached)
@@ -139,7 +143,7 @@ def outcome_of(clip: Clip, acts: Sequence[Act], watched_s: float, verdicts: Verd
         watched_s,
         slots,
         tuple(_said(clip, reached, said, replies)),
-        tuple(slot.id for slot in clip.slots if slot.start_s >= watched_s),
+        tuple(slot.id for slot in clip.slots if slot.id not in judged),
     )
 
 

@@ -3,11 +3,13 @@
 Backward and real-time tasks are multiple choice, asked at ``realtime``. Forward tasks are probed at the times
 of ``test_info``: is there enough to answer (CRR), is this step going on (SSR), how often so far (REC). The
 stream is watched once, and each probe is a query of its own; probes that come too close to each other are
-spread over several streams.
+spread over several streams. A question comes with the last whole second before its time: the benchmark shows
+nothing after it, and its cut videos end there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +23,7 @@ MODES = {
     **dict.fromkeys(("STU", "OJR", "ATR", "ACR", "OCR", "FPD"), "realtime"),
     **dict.fromkeys(("REC", "SSR", "CRR"), "forward"),
 }
-ANSWER_S = 10.0
+ANSWER_S = 5.0
 """How long after its question an answer counts; the benchmark itself knows no time."""
 
 PROBE_S = 3.0
@@ -90,14 +92,19 @@ def _clip(record: Record, task: str, row: Sequence[_Probe], lane: int | None) ->
     )
 
 
+def _asked_at(record: Record, field: str, value: Any) -> float:
+    at = to_seconds(value)
+    if at is None:
+        raise record.wrong(field, "is no number of seconds")
+    return float(max(0, math.ceil(at) - 1))
+
+
 def _choice(record: Record) -> _Probe:
     options = tuple(str(option) for option in record.list_of("options"))
     right = record.value.get("gt")
     if not isinstance(right, int) or not 0 <= right < len(options):
         raise record.wrong("gt", f"expected the number of an option, 0 to {len(options) - 1}")
-    at = record.seconds("realtime")
-    if at is None:
-        raise record.wrong("realtime", "is no number of seconds")
+    at = _asked_at(record, "realtime", record.value.get("realtime"))
     listed = " ".join(f"{chr(65 + n)}. {option}" for n, option in enumerate(options))
     text = f"{record.text('question')} Options: {listed} Reply with the letter of one option alone."
     return _Probe(1, at, text, Kind.ANSWER, chr(65 + right), Judging.CHOICE, Official.OVO_CHOICE, options)
@@ -106,9 +113,9 @@ def _choice(record: Record) -> _Probe:
 def _forward(record: Record, task: str) -> Iterator[_Probe]:
     for number, info in enumerate(record.list_of("test_info"), 1):
         where = f"test_info.{number - 1}"
-        at = to_seconds(info.get("realtime")) if isinstance(info, Mapping) else None
-        if at is None:
-            raise record.wrong(f"{where}.realtime", "is no number of seconds")
+        if not isinstance(info, Mapping):
+            raise record.wrong(where, "expected an object")
+        at = _asked_at(record, f"{where}.realtime", info.get("realtime"))
         if task == "REC":
             count = info.get("count")
             if not isinstance(count, int):

@@ -81,6 +81,13 @@ def test_slots_after_what_was_watched_are_not_judged() -> None:
     assert outcome.unreached == ("s2",)
 
 
+def test_a_query_after_the_last_decision_was_never_asked() -> None:
+    queries = (Query(id="q1", text="a"), Query(id="q2", at_s=59.5, text="b"))
+    outcome = judged(clip_of(slot(10, 15), slot(59.5, 62, "s2", query="q2"), queries=queries), {})
+    assert outcome.unreached == ("s2",)
+    assert judged(clip_of(slot(59, 62)), {}).unreached == ()
+
+
 def test_the_rules_of_others_stand_beside_ours() -> None:
     choice = slot(
         10,

@@ -114,7 +114,7 @@ def test_omni_duplex_corrections_and_descriptions(tmp_path: Path) -> None:
 
 def test_ovo_choices(tmp_path: Path) -> None:
     (clip,) = read(tmp_path, CHOICE)
-    assert (clip.id, clip.tags, clip.queries[0].at_s) == ("OCR-3", ("realtime", "OCR"), 42.5)
+    assert (clip.id, clip.tags, clip.queries[0].at_s) == ("OCR-3", ("realtime", "OCR"), 42)
     assert clip.queries[0].text.startswith("What does the sign say? Options: A. Stop B. Go C. Wait")
     (slot,) = clip.slots
     assert (slot.accepted, slot.choices, slot.official) == (
@@ -127,9 +127,9 @@ def test_ovo_choices(tmp_path: Path) -> None:
 def test_ovo_forward_probes(tmp_path: Path) -> None:
     crr, rec, first, second = read(tmp_path, CRR, REC, SSR)
     assert [(s.start_s, s.end_s, s.accepted) for s in crr.slots] == [
-        (10, 15, ("No",)),
-        (15, 22, ("No",)),
-        (22, 32, ("Yes",)),
+        (9, 14, ("No",)),
+        (14, 19, ("No",)),
+        (21, 26, ("Yes",)),
     ]
     assert [(s.kind, s.accepted, s.judging) for s in rec.slots] == [
         (Kind.COUNT, ("1",), Judging.NUMBER),
