@@ -111,6 +111,7 @@ class SpokenMemory:
             "heard": self._heard,
             "frames_shown": self._frames_shown,
             "frames_described": self._frames_described,
+            "delegation_done": self._delegation_done,
             "summary_landed": self._summary_landed,
             "summary_failed": self._summary_failed,
             "rollup_landed": self._rollup_landed,
@@ -226,6 +227,14 @@ class SpokenMemory:
         """No news to a seed: nobody said it."""
         self._all[2].describe(fact.text, fact.count, fact.start_ms, fact.end_ms)
         self._close_chunk()
+
+    def _delegation_done(self, fact: f.DelegationDone) -> None:
+        """An answer is news to a seed; its question stands beside it."""
+        who = "looked_up" if fact.ok else "failed"
+        self._see(fact.media_time_ms).note(
+            who, fact.delegation_id, f"{fact.question} - {fact.text}", self.now_ms
+        )
+        self._changed(True)
 
     def _summary_landed(self, fact: f.SummaryLanded) -> None:
         chunk = self._taken(fact.chunk)

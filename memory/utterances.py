@@ -24,7 +24,7 @@ _JOINERS = {"\u200d", "\ufe0e", "\ufe0f", "\u20e3"}
 class Utterance:
     """One line of the record.
 
-    :param who: ``user``, ``model`` or ``frames``
+    :param who: ``user``, ``model``, ``frames``; ``looked_up`` and ``failed``: what came of a solver's work
     :param ref: item or response that it is of; ``offset``: characters of the response before this line
     :param cut: the response ended before the user had heard all of it
     :param count: pictures of a ``frames`` line, whose ``text`` tells what was to be seen in them, if anything
@@ -138,6 +138,10 @@ class Utterances:
         at = next((i for i, line in enumerate(kept) if line.start_ms > start_ms), len(kept))
         kept.insert(at, Utterance("frames", start_ms, end_ms, said, count=count))
         self.lines = kept
+
+    def note(self, who: str, ref: str, text: str, now_ms: int) -> None:
+        """What came of something else than talk."""
+        self.lines.append(Utterance(who, now_ms, now_ms, clip(flat(text), self._line_tokens), ref))
 
     def heard(self, response_id: str, text: str, complete: bool, now_ms: int) -> bool:
         """``text``: all that was heard of the response until now, whatever was told before.

@@ -17,7 +17,7 @@ from memory.fold import Memory
 from memory.store.errors import StoreError
 from memory.store.store import DAY_MS, Keeping
 from memory.tally import Tally
-from orchestrator.api.access import Access
+from orchestrator.api.access import LOCAL_TENANT, Access
 from orchestrator.api.body import BodyBudget
 from orchestrator.api.context import ApiContext, ApiLimits, MemoryView, RealtimeLimits
 from orchestrator.api.failed_logins import FailedLogins
@@ -333,6 +333,12 @@ async def _sweep(core: Core) -> None:
 # --- small builders -----------------------------------------------------------------------------------
 
 
+def _operators(settings: Settings) -> Callable[[str], bool]:
+    """Who may see and drain engines: those named, and where keys are off, this machine."""
+    named = frozenset(settings.auth.operators)
+    return lambda tenant: tenant in named or (tenant == LOCAL_TENANT and not settings.auth.required)
+
+
 def _context(core: Core, fetcher: ImageFetcher | None) -> ApiContext:
     settings, offer, records = core.settings, core.track.offer, core.records
     assert records is not None, "a service keeps its sessions"
@@ -381,6 +387,8 @@ def _context(core: Core, fetcher: ImageFetcher | None) -> ApiContext:
             core.clock,
             FailedLogins(settings.auth.failed_logins_per_minute),
         ),
+        operates=_operators(settings),
+        engines=core.track.engines,
         engine_state=core.track.state,
         memory_of=core.memory_of,
         sessions=records.directory,

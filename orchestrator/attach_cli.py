@@ -40,7 +40,7 @@ def attach(
 
     The session begins with it if there is none of that name. Ctrl-C detaches the source; the session goes on.
     """
-    with _access(server, api_key) as access:
+    with access_to(server, api_key) as access:
         told = access.attach(session, source)
         if leave:
             _tell(told, json)
@@ -65,7 +65,7 @@ def detach(
     api_key: ApiKey = None,
 ) -> None:
     """Stop showing a source to a session. What it has shown stays in the session's memory."""
-    with _access(server, api_key) as access:
+    with access_to(server, api_key) as access:
         ids = [source] if source else [s["id"] for s in access.sources(session) if s["state"] not in OVER]
         if not ids:
             raise AccessError(f"session {session} has no source that plays")
@@ -121,7 +121,8 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def _access(server: str, api_key: str | None) -> Iterator[ServerAccess]:
+def access_to(server: str, api_key: str | None) -> Iterator[ServerAccess]:
+    """A running service; what it refuses ends the command with its words."""
     try:
         if not server.startswith(("http://", "https://")):
             raise AccessError("--server is a URL: http://host:port", Exit.USAGE)

@@ -103,6 +103,9 @@ class Auth(Group):
         description="NAME=sha256:HEX of each key (vigil key makes one); the name is the tenant. In JSON or"
         " TOML also {hash, tenant}",
     )
+    operators: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="tenants that may see and drain the engines; without keys this machine may"
+    )
     jwt: Jwt = Jwt()  # type: ignore[call-arg]
     origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="origins of web pages that may use the service, such as https://app.example; *: any"
@@ -151,7 +154,7 @@ class Auth(Group):
         given = value[0] if isinstance(value, list) and len(value) == 1 else value
         return parsed_json(given)
 
-    @field_validator("origins", mode="before")
+    @field_validator("origins", "operators", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return comma_list(value)

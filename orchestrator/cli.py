@@ -187,6 +187,7 @@ def print_version() -> None:
 
 def _engine() -> Any:
     from engine_launch.cli import make_app
+    from orchestrator import engines_cli
     from orchestrator.duplex_spec import duplex_for_family
     from orchestrator.engine_setup import tags_of
     from prompts.loader import PackError, load_pack
@@ -197,7 +198,10 @@ def _engine() -> Any:
         except PackError as error:
             raise KeyError(family) from error
 
-    return typer.main.get_group(make_app(tags_for_family, duplex_for_family=duplex_for_family))
+    engine_app = make_app(tags_for_family, duplex_for_family=duplex_for_family)
+    for command in (engines_cli.served, engines_cli.drain, engines_cli.admit):
+        engine_app.command()(command)
+    return typer.main.get_group(engine_app)
 
 
 def _replay() -> Any:

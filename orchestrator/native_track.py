@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from orchestrator.api.context import EngineState
 from orchestrator.api.metrics import ENGINE_STATES, ByEngine
 from orchestrator.backends.native.advertised import native_capabilities
 from orchestrator.backends.native.backend import NativeBackend
-from orchestrator.backends.native.options import NativeOptions
+from orchestrator.backends.native.options import DelegatingOptions, NativeOptions
 from orchestrator.backends.native.rules import exact_input
 from orchestrator.backends.native.units import SAMPLE_BYTES
 from orchestrator.counted_link import CountedLink, LinkCounts
@@ -28,10 +29,13 @@ from orchestrator.runtime.calls import CallDeadlines
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import DEFAULT_INPUT, Clock, Ids, SessionConfig
 from orchestrator.settings import Settings
+from orchestrator.solver_setup import solver_chain
 from orchestrator.summarizer_setup import summarizer_of
 from orchestrator.track import Built, Gauges, Offer
 from prompts.native import NativeProfile, Seed
 from prompts.pack import Pack
+
+_log = logging.getLogger(__name__)
 
 _SLACK_S = 20.0
 """What a session's deadlines leave to its link's own."""
@@ -62,6 +66,10 @@ class NativeTrack:
 
     texts = None
 
+    @property
+    def engines(self) -> EnginePool:
+        return self.pool
+
     def __init__(
         self,
         settings: Settings,
@@ -84,6 +92,11 @@ class NativeTrack:
         )
         self._instances = EngineInstances(dict(zip(options, engines.urls, strict=True)), key)
         self._summarizer = summarizer_of(settings)
+        self._solvers = solver_chain(settings)
+        if self._solvers is not None and not profile.tools:
+            _log.warning("%s calls no tools, so nothing is handed to solvers", profile.family)
+        delegation = settings.delegation
+        self._delegating = DelegatingOptions(delegation.in_flight, delegation.deadline_s, delegation.frames)
         self._watch_s = settings.timeouts.watch_s
         self._pending_bytes = settings.realtime.input_bytes
         one = next(iter(options.values()))
@@ -122,9 +135,14 @@ class NativeTrack:
             kept.log,
             self._clock,
             self._ids,
-            NativeOptions(max_sessions=self.pool.capacity, max_pending_bytes=self._pending_bytes),
+            NativeOptions(
+                max_sessions=self.pool.capacity,
+                max_pending_bytes=self._pending_bytes,
+                delegating=self._delegating,
+            ),
             history=kept.history,
             summarizer=self._summarizer,
+            solver=self._solvers,
         )
         return Built(backend, lambda: backend.memory, dict, backend.statistics)
 
@@ -144,6 +162,8 @@ class NativeTrack:
         states = [str(figures["state"]) for figures in self.pool.statistics().values()]
         ready = sum(state in _READY for state in states)
         told = f"{ready} of {len(states)} engines take sessions"
+        if set(states) == {"draining"}:
+            return EngineState(False, "draining", told)
         if "up" in states:
             return EngineState(True, "ready", told)
         if ready or "late" in states:
@@ -160,6 +180,7 @@ class NativeTrack:
 
     def gauges(self, built: tuple[Built, ...]) -> Gauges:
         engine, by_name = self.state(), self.pool.statistics()
+        solvers = self._solvers.statistics() if self._solvers else {}
         inputs = [each.statistics().get("input", {}) for each in built]
 
         def of(key: str) -> Mapping[str, float]:
@@ -183,6 +204,8 @@ class NativeTrack:
             "links_unconfirmed": links(self._counts.unconfirmed),
             "units_waiting": float(sum(each.get("units", 0) for each in inputs)),
             **({"summarizer": self._summarizer.statistics()} if self._summarizer else {}),
+            "solver_in_flight": {name: float(s["in_flight"]) for name, s in solvers.items()},
+            "solver_waiting": {name: float(s["waiting"]) for name, s in solvers.items()},
             "engine_ready": float(engine.ready),
             "engine_state": {state: float(state == engine.state) for state in ENGINE_STATES},
         }
@@ -191,6 +214,8 @@ class NativeTrack:
         await self.pool.aclose()
         if self._summarizer is not None:
             await self._summarizer.aclose()
+        if self._solvers is not None:
+            await self._solvers.aclose()
         await self._instances.aclose()
 
 

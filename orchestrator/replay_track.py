@@ -17,8 +17,8 @@ from orchestrator.backends.ears import Ears, hearing_capabilities
 from orchestrator.backends.hearing import HearingBackend
 from orchestrator.backends.replay.backend import ReplayBackend, replay_capabilities
 from orchestrator.backends.replay.decide import ThresholdRefused, threshold_bias
-from orchestrator.backends.replay.delegation import Solver
 from orchestrator.backends.replay.options import ReplayOptions
+from orchestrator.backends.solvers import Solver
 from orchestrator.backends.spoken import SpokenBackend, spoken_capabilities
 from orchestrator.backends.summaries import Summarizer
 from orchestrator.engine_fit import (
@@ -66,6 +66,8 @@ class ReplayTrack:
     :param through: stands between each session and those whom it asks
     :param modalities: of sessions that ask for none
     """
+
+    engines = None
 
     def __init__(
         self,

@@ -119,6 +119,14 @@ class ServerAccess:
     def detach(self, name: str, source_id: str) -> None:
         self._json("DELETE", f"{_path(name)}/sources/{quote(source_id, safe='')}")
 
+    def engines(self) -> list[Record]:
+        """The full-duplex engines of the service."""
+        return list(self._json("GET", "/v1/engines")["data"])
+
+    def operate(self, engine: str, change: str) -> Record:
+        """``change``: ``drain`` or ``admit``; returns the engine's state."""
+        return self._json("POST", f"/v1/engines/{quote(engine, safe='')}/{change}")
+
     def _json(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         with self._told():
             response = self._http.request(method, path, **more)

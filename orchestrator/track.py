@@ -13,7 +13,7 @@ from bridges.frames import FrameBounds
 from bridges.timing import Durations
 from memory.fold import Memory
 from memory.spoken import SpokenMemory
-from orchestrator.api.context import EngineState, TextEngine
+from orchestrator.api.context import Engines, EngineState, TextEngine
 from orchestrator.keeping import Kept, Lasting
 from orchestrator.runtime.actor import RuntimeLimits
 from orchestrator.runtime.registry import SessionSpec
@@ -77,6 +77,10 @@ class Track(Protocol):
     @property
     def runtime(self) -> RuntimeLimits:
         """Deadlines of a session's backend."""
+
+    @property
+    def engines(self) -> Engines | None:
+        """Where sessions are placed among several."""
 
     @property
     def texts(self) -> TextEngine | None:

@@ -11,8 +11,8 @@ from typing import Any
 from bridges.engine import ChatEngine, ChatEvent, ChatRequest, Delta, EngineError, ImageBytes
 from bridges.solver import SolverAsk, SolverError
 from evals.runs.tape import Tape, error_data, finished_data
-from orchestrator.backends.replay.delegation import Solver
 from orchestrator.backends.replay.engine_call import stream_of
+from orchestrator.backends.solvers import Solver
 from orchestrator.backends.summaries import Summarizer, Written
 from orchestrator.replay_track import Outside
 

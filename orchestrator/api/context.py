@@ -55,7 +55,7 @@ class RealtimeLimits:
 @dataclass(frozen=True, slots=True)
 class EngineState:
     """:param ready: a real request was answered lately
-    :param state: ``starting``, ``ready``, ``slow``, ``wedged`` or ``dead``
+    :param state: ``starting``, ``ready``, ``slow``, ``wedged``, ``dead`` or ``draining``
     :param reason: one sentence, for people
     """
 
@@ -146,6 +146,15 @@ class SessionSources(Protocol):
     async def remove(self, session: Session, source_id: str) -> None: ...
 
 
+class Engines(Protocol):
+    """Engines that are placed among, by name."""
+
+    def statistics(self) -> Mapping[str, Mapping[str, Any]]: ...
+
+    def drain(self, name: str, draining: bool = True) -> None:
+        """Raises ``KeyError`` for an unknown engine."""
+
+
 @dataclass(frozen=True, slots=True)
 class ApiContext:
     """:param model: the served model's name
@@ -156,6 +165,7 @@ class ApiContext:
     :param voice: who speaks for a model that only writes, for people; empty: nobody
     :param personas: known persona names; ``languages``: known languages
     :param access: who is let in
+    :param operates: a tenant may see and drain the engines; ``engines``: ``None`` where there is but one
     :param memory_of: the memory of a session by its id
     """
 
@@ -183,6 +193,8 @@ class ApiContext:
     text_engine: TextEngine | None
     fetch_image: FetchImage | None
     access: Access
+    operates: Callable[[str], bool]
+    engines: Engines | None
     engine_state: Callable[[], EngineState]
     memory_of: Callable[[str], MemoryView]
     sessions: SessionRecords

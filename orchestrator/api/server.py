@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from orchestrator.api import (
     realtime,
     routes_chat,
+    routes_engines,
     routes_events,
     routes_health,
     routes_page,
@@ -46,6 +47,7 @@ def make_api(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI:
     for routes in (
         routes_page,
         routes_health,
+        routes_engines,
         routes_chat,
         routes_sessions,
         routes_sources,

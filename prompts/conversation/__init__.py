@@ -23,6 +23,11 @@ PHRASES: Mapping[str, frozenset[str]] = {
     "interrupted": frozenset({"time", "text"}),
     "frames": frozenset({"time", "count"}),
     "seen": frozenset({"time", "count", "text"}),
+    "looked_up": frozenset({"time", "text"}),
+    "failed": frozenset({"time", "text"}),
+    "tool": frozenset(),
+    "tool_question": frozenset(),
+    "question": frozenset(),
     "passage": frozenset({"start", "end", "text"}),
     "left_out": frozenset({"count"}),
     "forgotten": frozenset({"time"}),
@@ -35,14 +40,19 @@ NAMES: Mapping[str, str] = {"en": "English", "zh": "中文"}
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """One language. ``texts``: the phrases of ``PHRASES``; ``summary``, ``rollup`` and
-    ``pictures``: requests to a summarizer, with the fields start, end, language and target."""
+    """One language.
+
+    :param texts: the phrases of ``PHRASES``
+    :param summary, rollup, pictures: requests to a summarizer, with fields start, end, language and target
+    :param solver: what is wanted of a solver, with language and target
+    """
 
     language: str
     texts: Mapping[str, str]
     summary: str
     rollup: str
     pictures: str
+    solver: str
 
     def line(self, name: str, /, **fields: str) -> str:
         return self.texts[name].format(**fields)
@@ -68,7 +78,9 @@ def telling(language: str) -> Telling:
     requests = {name: _text(f"{name}.{language}.txt").strip() for name in REQUESTS}
     for name, request in requests.items():
         _check(f"{name}.{language}.txt", request, _SPAN)
-    return Telling(language, texts, **requests)
+    solver = _text(f"solver.{language}.txt").strip()
+    _check(f"solver.{language}.txt", solver, frozenset({"language", "target"}))
+    return Telling(language, texts, **requests, solver=solver)
 
 
 def _text(name: str) -> str:

@@ -211,6 +211,8 @@ class Server:
             text_engine=self.texts,
             fetch_image=fetch,
             access=make_access(tenants, quotas, origins, clock=clock),
+            operates=lambda tenant: True,
+            engines=None,
             engine_state=lambda: self.engine,
             memory_of=self._memory,
             sessions=NoRecords(),

@@ -97,6 +97,8 @@ class Scripted:
             text_engine=Texts(),
             fetch_image=None,
             access=make_access(tenants, quotas, origins, failed_logins, clock=clock),
+            operates=lambda tenant: True,
+            engines=None,
             engine_state=lambda: EngineState(True, "ready", "answered lately"),
             memory_of=lambda _: MemoryView(),
             sessions=NoRecords(),

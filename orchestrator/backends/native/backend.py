@@ -11,11 +11,12 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Sequence
 
 from bridges.duplex_client.link import EngineLink, LinkError, Links
-from memory.facts import AnyFact
+from memory.facts import AnyFact, DelegationDone
 from memory.spoken import SpokenMemory
 from memory.store.errors import StoreError
 from orchestrator.backends.native import rules
 from orchestrator.backends.native.advertised import native_capabilities, takes_frames_alone
+from orchestrator.backends.native.delegating import Delegating
 from orchestrator.backends.native.faults import GONE, told_of
 from orchestrator.backends.native.horizon import slides
 from orchestrator.backends.native.live import Live, LiveTools
@@ -28,6 +29,7 @@ from orchestrator.backends.native.remembered import Remembered
 from orchestrator.backends.native.rollover import Rollover
 from orchestrator.backends.native.seat import Seats
 from orchestrator.backends.native.succession import Succession
+from orchestrator.backends.solvers import Solver
 from orchestrator.backends.stream import OutputStream
 from orchestrator.backends.summaries import Summarizer
 from orchestrator.session.backend import (
@@ -36,6 +38,7 @@ from orchestrator.session.backend import (
     Clock,
     Closed,
     ConversationFact,
+    Delegation,
     FactLog,
     Heard,
     Ids,
@@ -62,6 +65,7 @@ class NativeBackend:
     :param history: facts that the session's log already holds, when it is resumed
     :param summarizer: writes summaries of the talk, and of the pictures where it takes any; without one those
         of the talk are cut from it, and pictures are only counted
+    :param solver: answers what a model that calls tools hands over
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class NativeBackend:
         *,
         history: Sequence[AnyFact] = (),
         summarizer: Summarizer | None = None,
+        solver: Solver | None = None,
     ) -> None:
         self._profile = profile
         self._clock = clock
@@ -95,7 +100,12 @@ class NativeBackend:
             self._memory.on_fact = self._notes.wake
             if summarizer.images:
                 self._pictures = Pictures(self._memory.memory, self._memory.write, summarizer, clock, ids)
-                self._memory.on_frames = self._pictures.saw
+        self._delegating: Delegating | None = None
+        if solver is not None and profile.tools:
+            self._delegating = Delegating(
+                solver, self._memory, clock, ids, self._stream.put, options.delegating
+            )
+        self._memory.on_frames = self._saw
         self._config = SessionConfig(model="")
         self._capabilities = native_capabilities(profile, options.max_sessions)
         self._live: Live | None = None
@@ -126,7 +136,8 @@ class NativeBackend:
             unlimited=slides(config.extra_body.get("sliding_window_mode")),
             seed=seed or config.instructions,
         )
-        opening, item = rules.body(profile, config, seed), rules.first_item(profile, seed)
+        opening = rules.body(profile, self._equipped(config), seed)
+        item = rules.first_item(profile, seed)
         pairing = await self._pairings.open(opening, 0, item=item)
         try:
             memory.open(config)
@@ -136,6 +147,7 @@ class NativeBackend:
             raise
         self._config = config
         self._start(pairing, rollover)
+        await self._write_off()
 
     def _start(self, pairing: Pairing, rollover: Rollover) -> None:
         profile, config, memory = self._profile, self._config, self._memory
@@ -157,9 +169,10 @@ class NativeBackend:
             lambda: self._config.turn_detection is not None,
             engine_commits,
             takes_frames_alone(profile, told),
+            self._delegating,
         )
         live = self._live = Live(tools, pairing, rollover)
-        succession = self._succession = Succession(live, lambda: self._config)
+        succession = self._succession = Succession(live, lambda: self._equipped(self._config))
         succession.read(pairing)
         minder = Minder(live, succession.step)
         work = [live.intake.run, live.out.flush_late, live.out.tell_gathered, minder.run]
@@ -248,7 +261,7 @@ class NativeBackend:
         live = self._require_open()
         rules.check_update(self._profile, self._config, config, heard=live.heard_anything)
         await live.intake.drained()
-        changed = rules.changes(self._profile, self._config, config)
+        changed = rules.changes(self._profile, self._equipped(self._config), self._equipped(config))
         if changed:
             await self._command((await self._link(live)).update(changed))
         self._config = config
@@ -301,6 +314,7 @@ class NativeBackend:
             "outputs": self._stream.statistics(),
             **(live.statistics() if live is not None else {}),
             **({"pictures": pictures.statistics()} if pictures is not None else {}),
+            **({"delegations": self._delegating.statistics()} if self._delegating is not None else {}),
         }
 
     async def _stop(self, live: Live) -> None:
@@ -311,10 +325,37 @@ class NativeBackend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
+            if self._delegating is not None:
+                await self._delegating.cancel()
             live.end()
             await self._memory.flush()
         except StoreError:
             _log.exception("the end of a session's log could not be written")
+
+    def _equipped(self, config: SessionConfig) -> SessionConfig:
+        """With the tools that the model is given besides."""
+        return config if self._delegating is None else self._delegating.among(config)
+
+    def _saw(self, frames: Sequence[bytes], media_time_ms: int) -> None:
+        for each in (self._pictures, self._delegating):
+            if each is not None:
+                each.saw(frames, media_time_ms)
+
+    async def _write_off(self) -> None:
+        """Questions that an earlier process handed over have no answer."""
+        for delegation_id, question in self._memory.unanswered.items():
+            self._memory.write(
+                DelegationDone(
+                    delegation_id=delegation_id,
+                    question=question,
+                    text="restarted",
+                    ok=False,
+                    media_time_ms=self._memory.now_ms,
+                )
+            )
+            told = Delegation(Fence(), delegation_id, "failed", question, error="restarted")
+            await self._stream.put(told)
+        self._memory.unanswered.clear()
 
     # --- parts of the calls --------------------------------------------------------------------------------
 

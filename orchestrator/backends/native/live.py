@@ -33,6 +33,7 @@ from bridges.duplex_client.link import (
 )
 from memory.store.errors import StoreError
 from orchestrator.backends.native.counted import EngineCount
+from orchestrator.backends.native.delegating import TOOL, Delegating
 from orchestrator.backends.native.facts import EngineSessionEnded
 from orchestrator.backends.native.faults import told_of
 from orchestrator.backends.native.intake import Intake
@@ -67,6 +68,7 @@ class LiveTools:
     :param detects: the client asked for the engine's detector
     :param engine_commits: that detector seals turns
     :param frame_units: the engine takes a frame group without audio
+    :param delegating: answers what the model hands over
     """
 
     profile: NativeProfile
@@ -80,6 +82,7 @@ class LiveTools:
     detects: Callable[[], bool]
     engine_commits: bool
     frame_units: bool
+    delegating: Delegating | None = None
 
 
 class Live:
@@ -180,6 +183,9 @@ class Live:
                 self.unsealed = self.unsealed and not self.tools.engine_commits
                 self.responses.seal()
                 return
+            case ToolCall(name=name) if self._is_ours(name):
+                await self._hand_over(event)
+                return
             case ToolCall():
                 responses = self.responses
                 await self.out.put(self.tool_calls.called(event, responses.generation, responses.fence))
@@ -196,6 +202,32 @@ class Live:
             case _:
                 pass
         await self.out.take(event, lambda: self._decided(event))
+
+    def _is_ours(self, tool: str) -> bool:
+        delegating = self.tools.delegating
+        return delegating is not None and delegating.offered and tool == TOOL
+
+    async def _hand_over(self, call: ToolCall) -> None:
+        """The model asks a background solver; its answer goes to whoever runs then."""
+        asking, delegating = self.responses.generation, self.tools.delegating
+        assert delegating is not None
+
+        async def answer(output: str) -> None:
+            pairing = self.pairing
+            if pairing is None:
+                return  # memory has it, and what is opened next is told from there
+            item: dict[str, object]
+            if pairing.generation == asking:
+                item = {"type": "function_call_output", "call_id": call.call_id, "output": output}
+            else:
+                content = [{"type": "input_text", "text": output}]
+                item = {"type": "message", "role": "system", "content": content}
+            try:
+                await pairing.link.add_item(item)
+            except LinkError as error:
+                _log.warning("an engine did not take a solver's answer: %s", error)
+
+        await delegating.called(call, self.responses.fence, answer)
 
     def _decided(self, event: EngineEvent) -> list[BackendOutput]:
         """What the event decides of the oldest unit that waits for it."""

@@ -6,6 +6,18 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class DelegatingOptions:
+    """:param in_flight: questions of one session in work at a time
+    :param deadline_s: for one question, all solvers together
+    :param frames: newest pictures that go along
+    """
+
+    in_flight: int = 4
+    deadline_s: float = 60.0
+    frames: int = 8
+
+
+@dataclass(frozen=True, slots=True)
 class NativeOptions:
     """Times in seconds.
 
@@ -30,3 +42,4 @@ class NativeOptions:
     mute_s: float = 120.0
     lives: int = 3
     lives_s: float = 60.0
+    delegating: DelegatingOptions = DelegatingOptions()

@@ -34,12 +34,18 @@ class Remembered:
         self.memory = SpokenMemory()
         self.persona: str | None = None
         self._begun = False
+        self.unanswered: dict[str, str] = {}
+        """Questions that were with a solver when the log ended, by their delegation."""
 
     def restore(self, history: Sequence[f.AnyFact]) -> None:
         """Fold what the log already holds."""
         for fact in history:
             self.memory.apply(fact)
             self._begun = self._begun or isinstance(fact, f.SpokenOpened)
+            if isinstance(fact, f.DelegationBegun):
+                self.unanswered[fact.delegation_id] = fact.question
+            elif isinstance(fact, f.DelegationDone):
+                self.unanswered.pop(fact.delegation_id, None)
 
     @property
     def begun(self) -> bool:
@@ -55,7 +61,7 @@ class Remembered:
                 f.SpokenOpened(
                     family=self._profile.family,
                     digest=self._profile.digest,
-                    language=_language(config.language),
+                    language=language_of(config.language),
                     seed_tokens=max(1, self._profile.horizon.seed_max_tokens),
                     summarizer=self._summarizer,
                 )
@@ -73,6 +79,11 @@ class Remembered:
 
     async def flush(self) -> None:
         await self._log.flush()
+
+    @property
+    def now_ms(self) -> int:
+        """Of the session's media clock."""
+        return self._now_ms()
 
     # --- Seeds ----------------------------------------------------------------------------------------
 
@@ -127,7 +138,7 @@ class Remembered:
         )
 
 
-def _language(asked: str | None) -> str:
+def language_of(asked: str | None) -> str:
     """The language that memory is told in: the client's, if it ships."""
     try:
         telling(asked or DEFAULT_LANGUAGE)

@@ -27,7 +27,7 @@ from memory.store.errors import StoreError
 from orchestrator.backends.replay.background import Background, BackgroundTools
 from orchestrator.backends.replay.conversation import Conversation
 from orchestrator.backends.replay.decide import DecisionPolicy, threshold_bias
-from orchestrator.backends.replay.delegation import Delegations, Solver
+from orchestrator.backends.replay.delegation import Delegations
 from orchestrator.backends.replay.health import EngineHealth
 from orchestrator.backends.replay.intake import FrameCheck, Intake
 from orchestrator.backends.replay.journal import Journal
@@ -40,6 +40,7 @@ from orchestrator.backends.replay.settings import SessionSettings
 from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tags import Grammar
 from orchestrator.backends.replay.tick import TickRunner, TickTools
+from orchestrator.backends.solvers import Solver
 from orchestrator.backends.store_faults import pictures_of, told_of
 from orchestrator.backends.stream import OutputStream
 from orchestrator.backends.summaries import Summarizer

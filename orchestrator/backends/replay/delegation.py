@@ -7,7 +7,6 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from bridges.solver import SolverAsk, SolverError, SolverFrame
 from memory.facts import AnyFact, DelegationBegun, DelegationDone, FrameSeen
@@ -16,21 +15,12 @@ from memory.store.base import FrameStore
 from memory.store.errors import StoreError
 from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.repeats import folded
+from orchestrator.backends.solvers import Solver
 from orchestrator.session.backend import Clock, Delegation, Ids
 from orchestrator.session.fence import Fence
 from prompts.pack import Pack
 
 _log = logging.getLogger(__name__)
-
-
-class Solver(Protocol):
-    """Answers one question with text, or raises.
-
-    The code of a ``SolverError`` is told to the model and the client; any other exception is
-    ``solver_failed`` to them. What it says goes to the log alone: it may hold addresses and keys.
-    """
-
-    async def solve(self, ask: SolverAsk) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

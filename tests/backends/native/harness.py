@@ -12,6 +12,7 @@ import numpy as np
 from memory.facts import AnyFact
 from orchestrator.backends.native.backend import NativeBackend
 from orchestrator.backends.native.options import NativeOptions
+from orchestrator.backends.solvers import Solver
 from orchestrator.backends.summaries import Summarizer
 from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
 from orchestrator.runtime.subscription import Subscription
@@ -225,6 +226,7 @@ async def open_rig(
     clock: VirtualClock | None = None,
     session_id: str = SESSION,
     summarizer: Summarizer | None = None,
+    solver: Solver | None = None,
     **config: Any,
 ) -> Rig:
     """Open a session; ``told``: what the engine advertises besides what the profile expects."""
@@ -250,6 +252,7 @@ async def open_rig(
         options or NativeOptions(),
         history=history,
         summarizer=summarizer,
+        solver=solver,
     )
     session = await Session.open(
         session_id,
