@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.backends.native.facts import MediaGap, NativeFact, UnitsWritten
@@ -16,8 +16,8 @@ from orchestrator.backends.native.units import Unit
 from orchestrator.session.backend import Action, BackendOutput, TickDone
 from orchestrator.session.fence import Fence
 
-RECENT = 64
-"""Units that are still known by the id of their append, decided on or not."""
+RECENT = 256
+"""Units that are still known by the id of their append, decided on or not, without what they carried."""
 OPEN = 8
 RUN_MS = 1000
 """Of units that one fact tells of."""
@@ -63,7 +63,7 @@ class UnitRecords:
         """A unit was written; records that are due because of it."""
         self._open[event_id] = _Written(unit, self.generation, self._now())
         self.written += 1
-        self._recent[event_id] = unit
+        self._recent[event_id] = replace(unit, pcm=None, frames=())
         if len(self._recent) > RECENT:
             self._recent.popitem(last=False)
         outputs: list[BackendOutput] = []
