@@ -95,7 +95,7 @@ async def test_the_generator_closed_between_chunks_ends_the_process() -> None:
     async with aclosing(speaker.speak(words_of(TEXT * 5), None, "en")) as chunks:
         await anext(chunks)
     await eventually(lambda: not speech_processes())
-    assert speaker.statistics() == {"texts": 1, "failed": 0, "cut": 1}
+    assert {"texts": 1, "failed": 0, "cut": 1}.items() <= speaker.statistics().items()
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,11 @@ class RtspCamera:
     def url(self) -> str:
         return f"rtsp://127.0.0.1:{self.port}/cam"
 
+    @property
+    def age_ms(self) -> float:
+        """Since its epoch: a picture is on its way for as long as its number says less."""
+        return (time.monotonic() - self._epoch) * 1000
+
     async def start(self) -> None:
         """At the same port as before."""
         command = [SYSTEM_PYTHON, str(PROGRAM), "--epoch", str(self._epoch), "--port", str(self.port)]
