@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from dataclasses import dataclass
 
 LIVE, PREWARM, SUMMARY = "live", "prewarm", "summary"
 KINDS = (LIVE, PREWARM, SUMMARY)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """``beside``: it may start while live ticks run."""
+
+    session_id: str
+    future: asyncio.Future[None]
+    beside: bool
 
 
 class Permits:
     """``TickPermits`` of one engine.
 
     Live ticks and background work have bounds of their own, so a long summary never holds the place of a
-    tick; but background work starts only while no live tick waits. Prewarm goes before summary.
+    tick; but background work starts only while no live tick waits, and in a pause between live ticks rather
+    than beside one: the engine would make that one wait. On an engine without pauses it lets one live tick
+    go first and then starts all the same. Prewarm goes before summary.
 
     :param live: live ticks running at a time
     :param background: prewarms and summaries running at a time
@@ -21,18 +33,18 @@ class Permits:
 
     def __init__(self, live: int, background: int = 1) -> None:
         self._bounds = {LIVE: live, "background": background}
-        self._waiting: dict[str, deque[tuple[str, asyncio.Future[None]]]] = {k: deque() for k in KINDS}
+        self._waiting: dict[str, deque[_Waiter]] = {k: deque() for k in KINDS}
         self._held: Counter[tuple[str, str]] = Counter()
         self._granted: Counter[str] = Counter()
 
     async def live(self, session_id: str) -> None:
         await self._acquire(session_id, LIVE)
 
-    async def background(self, session_id: str, kind: str) -> None:
-        """``kind``: ``prewarm`` or ``summary``."""
+    async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:
+        """``kind``: ``prewarm`` or ``summary``; ``beside``: wait for no pause."""
         if kind not in (PREWARM, SUMMARY):
             raise ValueError(f"unknown kind of background work: {kind}")
-        await self._acquire(session_id, kind)
+        await self._acquire(session_id, kind, beside=beside)
 
     def done(self, session_id: str, kind: str = LIVE) -> None:
         """Give back one permit of that kind."""
@@ -50,16 +62,16 @@ class Permits:
             "granted": {kind: self._granted[kind] for kind in KINDS},
         }
 
-    async def _acquire(self, session_id: str, kind: str) -> None:
+    async def _acquire(self, session_id: str, kind: str, *, beside: bool = False) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (session_id, future)
-        self._waiting[kind].append(entry)
+        waiter = _Waiter(session_id, future, beside)
+        self._waiting[kind].append(waiter)
         self._grant()
         try:
             await future
         except asyncio.CancelledError:
             if future.cancelled():
-                self._waiting[kind].remove(entry)
+                self._waiting[kind].remove(waiter)
                 self._grant()
             else:
                 self.done(session_id, kind)  # granted and cancelled at the same moment
@@ -67,25 +79,27 @@ class Permits:
 
     def _grant(self) -> None:
         while self._running(LIVE) < self._bounds[LIVE] and self._pass(LIVE):
-            pass
+            for kind in (PREWARM, SUMMARY):
+                for waiter in self._waiting[kind]:
+                    waiter.beside = True  # it has let one go first
         for kind in (PREWARM, SUMMARY):
             while not self._live_waits() and self._background_free() and self._pass(kind):
                 pass
 
     def _pass(self, kind: str) -> bool:
-        """Grant the first waiter that was not cancelled meanwhile; False when there is none."""
-        for entry in self._waiting[kind]:
-            session_id, future = entry
-            if not future.done():
-                self._waiting[kind].remove(entry)
-                self._held[session_id, kind] += 1
+        """Grant the first waiter that may start now and was not cancelled meanwhile; False: there is none."""
+        pause = kind == LIVE or not self._running(LIVE)
+        for waiter in self._waiting[kind]:
+            if not waiter.future.done() and (pause or waiter.beside):
+                self._waiting[kind].remove(waiter)
+                self._held[waiter.session_id, kind] += 1
                 self._granted[kind] += 1
-                future.set_result(None)
+                waiter.future.set_result(None)
                 return True
         return False
 
     def _live_waits(self) -> bool:
-        return any(not future.done() for _, future in self._waiting[LIVE])
+        return any(not waiter.future.done() for waiter in self._waiting[LIVE])
 
     def _background_free(self) -> bool:
         return self._running(PREWARM) + self._running(SUMMARY) < self._bounds["background"]

@@ -489,8 +489,12 @@ class TickPermits(Protocol):
     async def live(self, session_id: str) -> None:
         """Wait for this session's turn to run a live tick; pair with ``done``."""
 
-    async def background(self, session_id: str, kind: str) -> None:
-        """Wait until no live tick waits (``kind``: prewarm goes before summary); pair with ``done``."""
+    async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:
+        """Wait for a moment without a live tick (``kind``: prewarm goes before summary); pair with ``done``.
+
+        Where live ticks leave none, it comes after the next one that starts. ``beside``: this work is of use
+        only while a live tick runs, so it waits for none but those that wait themselves.
+        """
 
     def done(self, session_id: str, kind: str = "live") -> None:
         """Give one permit of that kind back."""

@@ -41,6 +41,37 @@ async def test_background_waits_while_a_live_tick_waits() -> None:
     await background
 
 
+async def test_background_starts_in_a_pause_between_live_ticks() -> None:
+    permits = Permits(live=2)
+    await permits.live("a")
+    background = asyncio.create_task(permits.background("a", "prewarm"))
+    await settle()
+    assert not background.done(), "a live tick runs"
+    permits.done("a")
+    await background
+
+
+async def test_where_there_is_no_pause_background_lets_one_live_tick_go_first() -> None:
+    permits = Permits(live=2)
+    await permits.live("a")
+    first = asyncio.create_task(permits.background("a", "prewarm"))
+    second = asyncio.create_task(permits.background("b", "summary"))
+    await settle()
+    await permits.live("b")
+    await first
+    permits.done("a", "prewarm")
+    await second
+
+
+async def test_work_of_use_beside_a_live_tick_waits_for_no_pause() -> None:
+    permits = Permits(live=2)
+    await permits.live("a")
+    waiting = asyncio.create_task(permits.background("b", "prewarm"))
+    await settle()
+    await permits.background("a", "prewarm", beside=True)
+    assert not waiting.done()
+
+
 async def test_a_running_summary_never_holds_the_place_of_a_tick() -> None:
     permits = Permits(live=1)
     await permits.background("a", "summary")
@@ -81,7 +112,7 @@ async def test_cancelling_the_last_live_waiter_lets_background_start() -> None:
     permits = Permits(live=1)
     await permits.live("a")
     waiting = asyncio.create_task(permits.live("b"))
-    background = asyncio.create_task(permits.background("c", "summary"))
+    background = asyncio.create_task(permits.background("c", "summary", beside=True))
     await settle()
     waiting.cancel()
     await background

@@ -11,8 +11,8 @@ that fails costs the engine some work, never the session its memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -79,7 +79,10 @@ class Background:
         await self._lane(self._wakes[1], self._next_text, self._text)
 
     async def _lane(
-        self, wake: asyncio.Event, pick: Callable[[], Want | None], carry: Callable[[Any], Awaitable[None]]
+        self,
+        wake: asyncio.Event,
+        pick: Callable[[], Want | None],
+        carry: Callable[[Any], Awaitable[Want | None]],
     ) -> NoReturn:
         last: Want | None = None
         while True:
@@ -90,8 +93,7 @@ class Background:
                 continue
             if want == last:  # its fact changed nothing, or its engine was away: not again at once
                 await self._tools.clock.sleep(BACKOFF_MAX_S)
-            last = want
-            await carry(want)
+            last = await carry(want)  # what came of it, if anything
 
     # --- prewarm --------------------------------------------------------------------------------------
 
@@ -100,19 +102,26 @@ class Background:
             return None
         return next((w for w in self._tools.journal.memory.wants() if isinstance(w, WantPrewarm)), None)
 
-    async def _prewarm(self, want: WantPrewarm) -> None:
+    async def _prewarm(self, picked: WantPrewarm) -> WantPrewarm | None:
+        """Warm what is wanted when its turn comes: while it waited, a tick may have been answered."""
         tools = self._tools
-        params = prewarm_params(tools.pack, tools.limits)
-        purpose = f"prewarm {want.head}/{want.turns}"
-        request = ChatRequest(chat_messages(want.plan), params, PREWARM, tools.session_id, purpose)
-        try:
-            _, finished = await self._ask(tools.engine, "prewarm", request)
-        except EngineUnreachable:
-            return
-        except EngineError:
-            self._prewarmed(want, None)
-            return
+        # One that takes the turn in flight along is of use only until that turn is answered.
+        async with self._permit("prewarm", beside=picked.open_tick is not None):
+            want = self._next_prewarm()
+            if want is None:
+                return None
+            params = prewarm_params(tools.pack, tools.limits)
+            purpose = f"prewarm {want.head}/{want.turns}"
+            request = ChatRequest(chat_messages(want.plan), params, PREWARM, tools.session_id, purpose)
+            try:
+                _, finished = await self._ask(request)
+            except EngineUnreachable:
+                return want
+            except EngineError:
+                self._prewarmed(want, None)
+                return want
         self._prewarmed(want, finished.prompt_tokens)
+        return want
 
     def _prewarmed(self, want: WantPrewarm, prompt_tokens: int | None) -> None:
         """``prompt_tokens``: of the answered request; ``None`` where there was no answer."""
@@ -138,7 +147,7 @@ class Background:
             return None
         return helper if helper.images or isinstance(want, WantRollup) else None
 
-    async def _text(self, want: WantSummary | WantRollup) -> None:
+    async def _text(self, want: WantSummary | WantRollup) -> WantSummary | WantRollup:
         tools = self._tools
         if want.attempt > 1:
             doubled = BACKOFF_FIRST_S * 2 ** min(10, want.attempt - 2)
@@ -154,11 +163,12 @@ class Background:
         try:
             text, fault = await self._written(want, messages, sampling)
         except EngineUnreachable:
-            return
+            return want
         if isinstance(want, WantSummary):
             self._summary_ended(want, text, fault)
         else:
             self._rollup_ended(want, text, fault)
+        return want
 
     async def _written(
         self, want: WantSummary | WantRollup, messages: list[Message], sampling: Sampling
@@ -166,10 +176,10 @@ class Background:
         """A text and what is wrong with it; raises ``EngineUnreachable`` for the engine alone."""
         tools = self._tools
         last_try = TRIES
-        await tools.journal.flush()  # a frame is durable before it is sent
         if helper := self._helper(want):
             last_try -= 1
             # Takes no permit, needing nothing of the engine. One that is away costs an attempt.
+            await tools.journal.flush()  # a frame is durable before it is sent
             try:
                 written = await helper.write(messages, sampling.params, sampling.max_tokens, tools.images)
             except EngineError as problem:
@@ -179,7 +189,8 @@ class Background:
             params = summary_params(sampling, tools.limits)
             request = ChatRequest(messages, params, SUMMARY, tools.session_id, _purpose(want))
             try:
-                text, finished = await self._ask(tools.engine, "summary", request)
+                async with self._permit("summary"):
+                    text, finished = await self._ask(request)
             except EngineUnreachable:
                 raise
             except EngineError as problem:
@@ -214,21 +225,26 @@ class Background:
             return
         self._tools.journal.write(RollupFailed(chunks=want.chunks, attempt=want.attempt, reason=fault))
 
-    async def _ask(self, engine: ChatEngine, kind: str, request: ChatRequest) -> tuple[str, Finished]:
+    @asynccontextmanager
+    async def _permit(self, kind: str, *, beside: bool = False) -> AsyncIterator[None]:
+        tools = self._tools
+        await tools.permits.background(tools.session_id, kind, beside=beside)
+        try:
+            yield
+        finally:
+            tools.permits.done(tools.session_id, kind)
+
+    async def _ask(self, request: ChatRequest) -> tuple[str, Finished]:
         tools = self._tools
         text: list[str] = []
         finished: Finished | None = None
         await tools.journal.flush()  # a frame is durable before it is sent
-        await tools.permits.background(tools.session_id, kind)
-        try:
-            async with aclosing(stream_of(engine, request, tools.images)) as events:
-                async for event in events:
-                    if isinstance(event, Delta):
-                        text.append(event.text)
-                    else:
-                        finished = event
-        finally:
-            tools.permits.done(tools.session_id, kind)
+        async with aclosing(stream_of(tools.engine, request, tools.images)) as events:
+            async for event in events:
+                if isinstance(event, Delta):
+                    text.append(event.text)
+                else:
+                    finished = event
         if finished is None:
             raise EngineUnreachable("the answer has no end")
         return "".join(text), finished

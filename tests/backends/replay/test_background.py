@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bridges.engine import EngineServerError
 from memory.plan import Limits
-from tests.backends.replay.harness import Answer, Session
+from tests.backends.replay.harness import SILENCE, Answer, Asked, Session
 
 
 async def test_windows_close_are_summarised_and_switch_within_limits() -> None:
@@ -40,3 +40,20 @@ async def test_ticks_go_on_while_a_summary_hangs() -> None:
             await s.clock.advance(1)
         assert max(row["latency_ms"] for row in s.rows) < 100
         assert len(s.engine.of("summary")) == 1
+
+
+async def test_what_comes_due_during_a_tick_starts_in_the_pause_after_it() -> None:
+    window = Limits(chunk_frames=10, max_images=64, context_tokens=16384)
+    beside: list[int] = []
+
+    def summary(asked: Asked) -> Answer:
+        beside.append(s.engine.live)
+        return Answer("" if len(beside) % 2 else "All quiet.", delay_s=0.3)  # a second try in the next tick
+
+    async with Session(window=window, script=[Answer(SILENCE, delay_s=0.5)], summaries=summary) as s:
+        for _ in range(40):
+            await s.frame()
+            for _ in range(20):
+                await s.clock.advance(0.05)
+        assert s.log.of("summary_failed") and s.log.of("summary_landed")
+        assert len(beside) >= 6 and not any(beside)
