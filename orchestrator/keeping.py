@@ -47,9 +47,9 @@ class ToldLog(FactLog):
         with _told():
             return self._log.append(kind, data)
 
-    async def flush(self) -> None:
+    async def flush(self, seq: int | None = None) -> None:
         with _told():
-            await self._log.flush()
+            await self._log.flush(seq)
 
 
 @contextmanager

@@ -62,7 +62,7 @@ class DurableLog:
         self._max_pending = max_pending
         self._seq = self._durable = self._taken = seq
         self._pending: deque[Row] = deque()
-        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._error: StoreError | None = None
         self._listeners = Listeners()
 
@@ -101,14 +101,19 @@ class DurableLog:
         self._listeners.tell(entry)
         return entry.seq
 
-    async def flush(self) -> None:
-        """Return once everything appended before the call is durable. Raises ``StoreError``."""
+    async def flush(self, seq: int | None = None) -> None:
+        """Return once everything appended before the call is durable, or all up to ``seq``.
+
+        :raises StoreError: it will not be
+        """
         self._raise_if_failed()
-        if self._durable == self._seq:
+        until = self._seq if seq is None else seq
+        if until <= self._durable:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((self._seq, waiter))
-        self._writer.hurry()
+        self._waiters.append((until, waiter))
+        if until > self._taken:  # else it is on its way already
+            self._writer.hurry()
         await waiter
 
     async def read(self, after: int = 0) -> Sequence[Entry]:
@@ -169,9 +174,13 @@ class DurableLog:
         self._durable = seq
         while self._pending and self._pending[0]["seq"] <= seq:
             self._pending.popleft()
-        while self._waiters and self._waiters[0][0] <= seq:
-            waiter = self._waiters.popleft()[1]
-            if not waiter.done():
+        if not self._waiters:
+            return
+        waiters, self._waiters = self._waiters, []
+        for until, waiter in waiters:
+            if until > seq:
+                self._waiters.append((until, waiter))
+            elif not waiter.done():
                 waiter.set_result(None)
 
     def fail(self, error: StoreError) -> None:
@@ -181,8 +190,8 @@ class DurableLog:
         self._error = error
         self._pending.clear()
         self._taken = self._seq
-        while self._waiters:
-            waiter = self._waiters.popleft()[1]
+        waiters, self._waiters = self._waiters, []
+        for _, waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(type(error)(error.message))
 

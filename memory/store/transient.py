@@ -83,7 +83,7 @@ class TransientLog:
         self._listeners.tell(entry)
         return entry.seq
 
-    async def flush(self) -> None:
+    async def flush(self, seq: int | None = None) -> None:
         """Nothing to wait for: there is no disk."""
 
     async def read(self, after: int = 0) -> Sequence[Entry]:

@@ -479,8 +479,8 @@ class FactLog(Protocol):
     def append(self, kind: str, data: Mapping[str, Any]) -> int:
         """Add a fact, return its seq. Never blocks; durability follows at the next ``flush``."""
 
-    async def flush(self) -> None:
-        """Return when everything appended so far is durable."""
+    async def flush(self, seq: int | None = None) -> None:
+        """Return when everything appended so far is durable, or all up to ``seq``."""
 
 
 class TickPermits(Protocol):

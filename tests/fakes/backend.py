@@ -177,7 +177,7 @@ class ListLog:
         self.entries.append((kind, data))
         return len(self.entries)
 
-    async def flush(self) -> None:
+    async def flush(self, seq: int | None = None) -> None:
         self.flushes += 1
 
     def kinds(self) -> list[str]:

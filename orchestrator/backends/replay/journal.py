@@ -47,6 +47,7 @@ class Journal:
         self._now = now
         self._on_fact = on_fact
         self._riding: tuple[str, ...] = ()
+        self._shown = 0  # the newest entry before the tick began
 
     def write(self, fact: AnyFact) -> None:
         """Fold and log a fact, then every move that memory makes because of it.
@@ -54,7 +55,9 @@ class Journal:
         A fact that memory refuses (by raising) is not logged.
         """
         self._fold(fact)
-        self._log.append(fact.kind, fact_data(fact))
+        seq = self._log.append(fact.kind, fact_data(fact))
+        if isinstance(fact, TickBegun):
+            self._shown = seq - 1
         self._moves()
 
     def restore(self, facts: Sequence[AnyFact]) -> None:
@@ -72,7 +75,15 @@ class Journal:
                 self._log.append(move.kind, fact_data(move))
 
     async def flush(self) -> None:
+        """Return when everything written so far is durable."""
         await self._log.flush()
+
+    async def flush_shown(self) -> None:
+        """Return when all that the tick in flight shows is durable.
+
+        Its beginning need not be: a tick that a crash cuts off leaves nothing behind, known or not.
+        """
+        await self._log.flush(self._shown)
 
     def _fold(self, fact: AnyFact) -> None:
         if not isinstance(fact, TickAnswered):  # a live answer is judged for its row, before it is written

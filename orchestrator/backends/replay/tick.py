@@ -268,7 +268,7 @@ class TickRunner:
         request = ChatRequest(
             chat_messages(plan), params, self._deadlines, tools.session_id, f"decision {flight.tick}"
         )
-        await tools.journal.flush()  # a frame is durable before it is sent
+        await tools.journal.flush_shown()  # a frame is durable before it is sent
 
         async def show(text: str) -> None:
             if not flight.decided:

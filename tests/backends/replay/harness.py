@@ -217,8 +217,8 @@ class Log:
         self.entries.append((kind, data))
         return len(self.entries)
 
-    async def flush(self) -> None:
-        self.durable = len(self.entries)
+    async def flush(self, seq: int | None = None) -> None:
+        self.durable = max(self.durable, len(self.entries) if seq is None else seq)
 
     @property
     def facts(self) -> list[AnyFact]:
