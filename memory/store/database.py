@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import sqlite3
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from memory.store import batch
 from memory.store.errors import SchemaTooNew, StoreError
 from memory.store.schema import SCHEMA_VERSION
 
@@ -32,7 +34,11 @@ FRAMES_LOCK = "frames"
 
 _SCHEMA_LOCK = "schema"
 _BUSY_TIMEOUT_MS = 5000
+_CHECKPOINT_AFTER = 400
+"""Transactions: some megabytes of the write-ahead log."""
 
+
+_log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -57,11 +63,13 @@ class Database:
     def __init__(self, engine: Engine, timeout_s: float) -> None:
         self._engine = engine
         self._writing = engine.execution_options(begin="BEGIN IMMEDIATE")
+        self._writing_alone = engine.execution_options(begin="")
         self._timeout_s = timeout_s
-        self._is_sqlite = engine.dialect.name == "sqlite"
+        self.is_sqlite = engine.dialect.name == "sqlite"
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-write")
         self._closed = False
+        self._since_checkpoint = 0
 
     @classmethod
     async def open(cls, url: str, timeout_s: float = 20.0) -> Database:
@@ -80,7 +88,7 @@ class Database:
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
         """``INSERT`` of the database at hand, with its ``ON CONFLICT`` clauses."""
-        return sqlite.insert(table) if self._is_sqlite else postgresql.insert(table)
+        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
 
     async def close(self) -> None:
         """Finish what runs and drop every connection; later transactions are refused."""
@@ -104,22 +112,55 @@ class Database:
         *,
         exclusive: str | None = None,
         shared: str | None = None,
+        alone: bool = False,
     ) -> Result:
         """Run ``work`` in a transaction that writes: committed when it returns, rolled back when it raises.
 
         :param exclusive: a lock that excludes every ``shared`` and ``exclusive`` holder of that name
         :param shared: a lock held together with other ``shared`` holders
+        :param alone: ``work`` executes a single statement: on SQLite that is a transaction by itself
         :raises StoreError: not committed, or (deadline) not known to be
         :raises Refused: a constraint was violated; nothing was written
         """
 
+        writing = self._writing_alone if alone else self._writing
+
         def transaction() -> Result:
-            with self._writing.begin() as connection:
-                if not self._is_sqlite:  # SQLite has one writer at a time: every lock is held already
+            with writing.begin() as connection:
+                if not self.is_sqlite:  # SQLite has one writer at a time: every lock is held already
                     _lock(connection, exclusive, shared)
                 return work(connection)
 
-        return await self._run(self._writer, transaction)
+        result = await self._run(self._writer, transaction)
+        if self.is_sqlite:
+            self._wrote()
+        return result
+
+    def _wrote(self) -> None:
+        """Move what was written from the log to the database now and then, beside the transactions.
+
+        SQLite itself would do it within one, which with all behind it would wait for the disk. What came in
+        meanwhile is little; it is moved by the writing thread, so that the log begins anew.
+        """
+        self._since_checkpoint += 1
+        if self._since_checkpoint < _CHECKPOINT_AFTER or self._closed:
+            return
+        self._since_checkpoint = 0
+        self._readers.submit(self._checkpoint).add_done_callback(self._checkpoint_rest)
+
+    def _checkpoint_rest(self, _moved: Future[None]) -> None:
+        with suppress(RuntimeError):  # it was closed meanwhile, which moves everything
+            self._writer.submit(self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        try:
+            connection = self._engine.raw_connection()
+            try:
+                connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
+            finally:
+                connection.close()
+        except (SQLAlchemyError, sqlite3.Error) as error:  # the log grows until the next time
+            _log.warning("the store's write-ahead log could not be moved: %s", error)
 
     async def _run(self, threads: ThreadPoolExecutor, transaction: Callable[[], Result]) -> Result:
         if self._closed:
@@ -176,17 +217,21 @@ def _configure_sqlite(engine: Engine) -> None:
         for pragma in (
             "journal_mode=WAL",
             "synchronous=NORMAL",
+            "wal_autocheckpoint=0",  # see Database._checkpoint
             "foreign_keys=ON",
             "secure_delete=ON",  # what is deleted must not stay in free pages
             f"busy_timeout={_BUSY_TIMEOUT_MS}",
         ):
             cursor.execute(f"PRAGMA {pragma}")
+        for statement in batch.SETUP:
+            cursor.execute(statement)
         cursor.close()
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         # To the driver itself: a statement of the engine's would cost more than the transaction.
-        connection.connection.cursor().execute(connection.get_execution_options().get("begin", "BEGIN"))
+        if statement := connection.get_execution_options().get("begin", "BEGIN"):
+            connection.connection.cursor().execute(statement)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, case, exists, insert, or_, select
 
+from memory.store.batch import write_batch
 from memory.store.database import FRAMES_LOCK, Database, Refused
 from memory.store.errors import LogConflict, SessionGone, StoreError
 from memory.store.log import DurableLog, Row
@@ -212,14 +213,21 @@ class GroupWriter:
             (frame for part in parts for frame in part.frames), key=lambda frame: (frame.tenant, frame.uuid)
         )
 
+        frame_rows, refs = [_frame_row(frame) for frame in frames], [_ref_row(frame) for frame in frames]
+
         def work(connection: Connection) -> None:
+            if self._database.is_sqlite:
+                write_batch(connection, frame_rows, refs, facts)
+                return
             if frames:
-                connection.execute(self._upsert_frame, [_frame_row(frame) for frame in frames])
-                connection.execute(self._upsert_ref, [_ref_row(frame) for frame in frames])
+                connection.execute(self._upsert_frame, frame_rows)
+                connection.execute(self._upsert_ref, refs)
             if facts:
                 connection.execute(_INSERT_FACTS, facts)
 
-        await self._database.write(work, shared=FRAMES_LOCK if frames else None)
+        await self._database.write(
+            work, shared=FRAMES_LOCK if frames else None, alone=self._database.is_sqlite
+        )
         self._counts["transactions"] += 1
         self._counts["facts"] += len(facts)
         self._counts["frames"] += len(frames)

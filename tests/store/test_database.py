@@ -87,6 +87,29 @@ async def test_sqlite_settings(tmp_path: Path) -> None:
     await database.close()
 
 
+async def test_what_was_written_is_moved_out_of_sqlites_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.store.database._CHECKPOINT_AFTER", 10)
+    database = await Database.open(f"sqlite:///{tmp_path}/v.db")
+    statement = text("INSERT INTO tenant_keys VALUES (:tenant, :key, 'b', 1)")
+    written = 0
+
+    async def write() -> None:
+        nonlocal written
+        written += 1
+        row = {"tenant": str(written), "key": "x" * 10_000}
+        await database.write(lambda connection: connection.execute(statement, row).rowcount)
+
+    async with asyncio.timeout(60):
+        while (tmp_path / "v.db").stat().st_size < 500_000:
+            await write()
+        # The log begins anew when all of it was moved: it does not grow with what is written.
+        while written * 10_000 < 10 * (tmp_path / "v.db-wal").stat().st_size:
+            await write()
+    await database.close()
+
+
 KEYS = text("INSERT INTO tenant_keys VALUES ('t', 'a', 'b', 1)")
 
 
