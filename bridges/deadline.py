@@ -37,6 +37,7 @@ class DeadlineWatch:
     ) -> None:
         assert self._task is not None
         self._task.cancel()
+        self._task = None  # with it in reach, each request would leave a cycle to be collected
 
     def started(self) -> None:
         """The first token is here; only the total deadline counts from now on."""
