@@ -7,11 +7,12 @@ gives its frames back; its notes were never taken away, since notes are derived 
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass
 
 from memory.facts import FrameSeen
 from memory.plan import FrameRef, Part
+from memory.recent import RecentIds
 
 RECENT_IDS = 2048  # frame ids remembered to tell a repeat; older repeats are late by their time
 MAX_INTERRUPTIONS = 4
@@ -74,8 +75,7 @@ class OpenTurn:
         self.late: list[FrameRef] = []
         self.dropped: Counter[str] = Counter()
         self._tail_ms: int | None = None
-        self._ids: set[str] = set()
-        self._recent: deque[str] = deque()
+        self._ids = RecentIds(RECENT_IDS)
         self._doomed: set[str] = set()
 
     @property
@@ -90,7 +90,7 @@ class OpenTurn:
         if fact.frame_id in self._ids:
             self.dropped["duplicate"] += 1
             return False
-        self._remember(fact.frame_id)
+        self._ids.add(fact.frame_id)
         ref = FrameRef(fact.frame_id, fact.uuid, fact.media_time_ms, fact.width, fact.height)
         tail = self.tail_ms
         if tail is not None and fact.media_time_ms < tail:
@@ -98,12 +98,6 @@ class OpenTurn:
             return False
         insort(self.frames, Waiting(ref, tokens, fact.lossless), key=lambda w: w.ref.media_time_ms)
         return True
-
-    def _remember(self, frame_id: str) -> None:
-        self._ids.add(frame_id)
-        self._recent.append(frame_id)
-        if len(self._recent) > RECENT_IDS:
-            self._ids.discard(self._recent.popleft())
 
     def drop(self, frame_id: str, reason: str) -> None:
         """A logged drop. A repeat has the id of a frame that stays."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from bridges.frames import FrameError
 from memory.facts import FrameDropped, FrameSeen
+from memory.recent import RecentIds
 from memory.store.base import FrameStore
 from memory.store.errors import StoreError
 from orchestrator.backends.replay.journal import Journal
@@ -81,7 +81,7 @@ class Intake:
         self._key = tenant_key
         self._tokens_per_pixel = tokens_per_pixel
         self._ids = ids
-        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._seen = RecentIds(_REMEMBERED)
 
     async def admit(self, unit: InputUnit) -> tuple[Admitted, ...]:
         """Check a unit and store its frames, or raise a ``VigilError``; memory knows nothing of it yet."""
@@ -131,7 +131,7 @@ class Intake:
                     FrameDropped(frame_id=frame.frame_id, media_time_ms=frame.media_time_ms, reason=reason)
                 )
                 continue
-            self._remember(frame.frame_id)
+            self._seen.add(frame.frame_id)
             self._journal.write(
                 FrameSeen(
                     frame_id=frame.frame_id,
@@ -148,14 +148,9 @@ class Intake:
 
     def restored(self, frame_id: str) -> None:
         """A frame of the log that a restart found: a client may send it again."""
-        self._remember(frame_id)
+        self._seen.add(frame_id)
 
     def _refusal(self, frame: Admitted) -> str | None:
         if frame.frame_id in self._seen:
             return "duplicate"
         return "quarantined" if self._suspects.is_quarantined(frame.uuid) else None
-
-    def _remember(self, frame_id: str) -> None:
-        self._seen[frame_id] = None
-        if len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from memory.recent import RecentIds
 
 _REMEMBERED = 2048
 
@@ -28,8 +30,7 @@ class Operations:
     def __init__(self) -> None:
         self.unanswerable: list[tuple[str, str]] = []
         self._waiting: OrderedDict[str, _Operation] = OrderedDict()
-        self._known: set[str] = set()
-        self._order: deque[str] = deque()
+        self._known = RecentIds(_REMEMBERED)
 
     def known(self, operation_id: str) -> bool:
         """It is in flight or was completed lately: it must not be taken twice."""
@@ -41,9 +42,6 @@ class Operations:
         """An operation with frames needs no ``first_tick``: its frames say when it is answered."""
         self._waiting[operation_id] = _Operation(first_tick, lossless, set(frames))
         self._known.add(operation_id)
-        self._order.append(operation_id)
-        if len(self._order) > _REMEMBERED:
-            self._known.discard(self._order.popleft())
 
     def refuse(self, operation_id: str, reason: str) -> None:
         """No tick will show anything of it."""
@@ -88,4 +86,4 @@ class Operations:
         return tuple(o for o, operation in self._waiting.items() if not operation.lossless)
 
     def statistics(self) -> dict[str, int]:
-        return {"waiting": len(self._waiting), "remembered": len(self._order)}
+        return {"waiting": len(self._waiting), "remembered": len(self._known)}
