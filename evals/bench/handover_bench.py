@@ -2,10 +2,10 @@
 
 ``make bench-handover``, or ``python -m evals.bench.handover_bench --engine URL|PROFILE --out FILE``
 
-600 ticks on a real engine with chunks of 50 frames. Every summary is held back for 20 ticks, every third is
-thrown away (``evals.bench.slow_summaries``). Steady ticks of the same run are the yardstick: a tick that
-begins a window computes at most twice their tokens, and the ticks from the close of a chunk to the one after
-the switch take at most 1.3 times as long (p95 of both).
+600 ticks on a real engine, at the model's pace, with chunks of 50 frames. Every summary is held back for 20
+ticks, every third is thrown away (``evals.bench.slow_summaries``). Steady ticks of the same run are the
+yardstick: a tick that begins a window computes at most twice their tokens, and the ticks from the close of a
+chunk to the one after the switch take at most 1.3 times as long (p95 of both).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def measure(
     return rows
 
 
-def result_of(figures: HandoverFigures, engine: Engine) -> dict[str, Any]:
+def result_of(figures: HandoverFigures, engine: Engine, period_s: float) -> dict[str, Any]:
     goals = {
         f"a tick that begins a window computes at most {GOAL_TOKENS:g}x a steady one": (
             figures.switch_cost <= GOAL_TOKENS
@@ -79,6 +79,7 @@ def result_of(figures: HandoverFigures, engine: Engine) -> dict[str, Any]:
         "bench": "handover",
         "machine": machine(),
         "engine": engine_told(engine.facts.to_dict()),
+        "period_s": period_s,
         **asdict(figures),
         "switch_cost": round(figures.switch_cost, 2),
         "latency_ratio": round(figures.latency_ratio, 3),
@@ -89,7 +90,9 @@ def result_of(figures: HandoverFigures, engine: Engine) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="handover_bench", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--engine", help="URL or profile; default: the settings'")
-    parser.add_argument("--period", type=float, default=0.0, help="seconds between ticks; 0: back to back")
+    parser.add_argument(
+        "--period", type=float, help="seconds between ticks; default: the model's; 0: back to back"
+    )
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = parser.parse_args()
     console = Console()
@@ -101,8 +104,10 @@ def main() -> int:
         options = ReplayOptions(source="", out=Path(), engine=arguments.engine, family="joyvl", seed=11)
         settings = settings_of(options)
         with engine_of(settings, tell) as engine:
-            rows = asyncio.run(measure(settings, engine, tell, arguments.period))
-            result = result_of(handover_figures(rows), engine)
+            told = arguments.period
+            period_s = engine.pack.period_ms / 1000 if told is None else told
+            rows = asyncio.run(measure(settings, engine, tell, period_s))
+            result = result_of(handover_figures(rows), engine, period_s)
     except ReplayError as error:
         console.print(f"handover_bench: {error.message}", style="red", markup=False, highlight=False)
         return error.exit_code
