@@ -80,12 +80,23 @@ class PlanBytes:
     """:param frozen: length of head and answered turns, the part that only ever grows in a window"""
 
     data: bytes
-    segments: tuple[Segment, ...]
     frozen: int
+    plan: Plan
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Made when asked for: most plans are only compared."""
+        segments: list[Segment] = []
+        end = 0
+        for section, turn, text, _ in _pieces(self.plan):
+            start, end = end, end + len(_bytes(text))
+            segments.append(Segment(section, turn, start, end))
+        return tuple(segments)
 
     def locate(self, offset: int) -> Segment:
         """The segment that holds byte ``offset`` (the last one beyond the end)."""
-        return next((s for s in self.segments if offset < s.end), self.segments[-1])
+        segments = self.segments
+        return next((s for s in segments if offset < s.end), segments[-1])
 
 
 def plan_bytes(plan: Plan) -> PlanBytes:
@@ -94,16 +105,16 @@ def plan_bytes(plan: Plan) -> PlanBytes:
     The open turn and the generation prompt come after ``frozen``. A lone surrogate in ``said`` or a
     persona is kept as its three bytes.
     """
-    data = bytearray()
-    segments: list[Segment] = []
-    frozen = 0
-    for section, turn, text, answered in _pieces(plan):
-        start = len(data)
-        data += text.encode("utf-8", "surrogatepass")
-        segments.append(Segment(section, turn, start, len(data)))
-        if answered:
-            frozen = len(data)
-    return PlanBytes(bytes(data), tuple(segments), frozen)
+    frozen: list[str] = []
+    rest: list[str] = []
+    for _, _, text, answered in _pieces(plan):
+        (frozen if answered else rest).append(text)
+    start = _bytes("".join(frozen))
+    return PlanBytes(start + _bytes("".join(rest)), len(start), plan)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _pieces(plan: Plan) -> Iterator[tuple[str, int, str, bool]]:
@@ -114,9 +125,9 @@ def _pieces(plan: Plan) -> Iterator[tuple[str, int, str, bool]]:
         yield section.name, -1, opened + section.text + BETWEEN, True
         opened = ""
     for index, turn in enumerate(_turns(plan)):
-        text = opened + "".join(
-            p.text if isinstance(p, Text) else f"\x03{p.frame.uuid}\x03" for p in turn.user
-        )
+        text = opened
+        for part in turn.user:
+            text += part.text if isinstance(part, Text) else f"\x03{part.frame.uuid}\x03"
         opened = "\x01user\n"
         answered = turn.said is not None
         yield "user", index, text + "\x02", answered

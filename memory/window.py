@@ -59,19 +59,19 @@ def user_parts(notes: Sequence[Note], tags: Sequence[str], frames: Sequence[Fram
 
 
 class Window:
-    """Turns on a head. ``anchor``: tokens of head and turns as the engine last counted them."""
+    """Turns on a head.
+
+    ``frames``: pictures of all turns; ``anchor``: tokens of head and turns as last counted by the engine
+    """
 
     def __init__(self, index: int, head: Head, head_tokens: int, turns: Sequence[WindowTurn] = ()) -> None:
         self.index = index
         self.head = head
         self.head_tokens = head_tokens
         self.turns = list(turns)
+        self.frames = frame_count(turns)
         self.anchor: int | None = None
         self.after_anchor = 0
-
-    @property
-    def frames(self) -> int:
-        return frame_count(self.turns)
 
     @property
     def tokens(self) -> int:
@@ -86,6 +86,7 @@ class Window:
     def append(self, turn: WindowTurn, counted: int | None) -> None:
         """Add an answered turn. ``counted``: prompt and answer tokens as the engine counted them."""
         self.turns.append(turn)
+        self.frames += len(turn.frames)
         if counted is not None:
             self.anchor, self.after_anchor = counted, 0
         else:

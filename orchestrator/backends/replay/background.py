@@ -43,6 +43,8 @@ SUMMARY = Deadlines(first_token_s=60.0, total_s=60.0)
 PREWARM = Deadlines(first_token_s=20.0, total_s=20.0)
 TRIES = 3
 
+Pick = Callable[[], Want | None]
+
 
 @dataclass(frozen=True, slots=True)
 class BackgroundTools:
@@ -66,24 +68,32 @@ class Background:
 
     def __init__(self, tools: BackgroundTools) -> None:
         self._tools = tools
-        self._wakes = (asyncio.Event(), asyncio.Event())
+        self._wakes: dict[Pick, asyncio.Event] = {
+            self._next_prewarm: asyncio.Event(),
+            self._next_text: asyncio.Event(),
+        }
+        self._looks = False
 
     def wake(self) -> None:
-        for event in self._wakes:
-            event.set()
+        """A fact was written: look for work once those that come with it are written too."""
+        if not self._looks:
+            self._looks = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looks = False
+        for pick, event in self._wakes.items():
+            if pick() is not None:
+                event.set()
 
     async def prewarms(self) -> NoReturn:
-        await self._lane(self._wakes[0], self._next_prewarm, self._prewarm)
+        await self._lane(self._next_prewarm, self._prewarm)
 
     async def texts(self) -> NoReturn:
-        await self._lane(self._wakes[1], self._next_text, self._text)
+        await self._lane(self._next_text, self._text)
 
-    async def _lane(
-        self,
-        wake: asyncio.Event,
-        pick: Callable[[], Want | None],
-        carry: Callable[[Any], Awaitable[Want | None]],
-    ) -> NoReturn:
+    async def _lane(self, pick: Pick, carry: Callable[[Any], Awaitable[Want | None]]) -> NoReturn:
+        wake = self._wakes[pick]
         last: Want | None = None
         while True:
             wake.clear()

@@ -69,7 +69,7 @@ async def test_a_fault_of_our_own_ends_this_session_with_a_word() -> None:
 async def test_a_log_that_cannot_be_written_ends_the_session_before_anything_is_sent() -> None:
     async with Session() as s:
 
-        async def refuse() -> None:
+        async def refuse(seq: int | None = None) -> None:
             raise LogConflict("another process writes this session")
 
         s.log.flush = refuse  # type: ignore[method-assign]
