@@ -199,7 +199,13 @@ def _engine() -> Any:
             raise KeyError(family) from error
 
     engine_app = make_app(tags_for_family, duplex_for_family=duplex_for_family)
-    for command in (engines_cli.served, engines_cli.drain, engines_cli.admit):
+    for command in (
+        engines_cli.served,
+        engines_cli.drain,
+        engines_cli.admit,
+        engines_cli.add,
+        engines_cli.remove,
+    ):
         engine_app.command()(command)
     return typer.main.get_group(engine_app)
 

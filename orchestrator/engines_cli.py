@@ -14,7 +14,7 @@ Name = Annotated[str, typer.Argument(metavar="ENGINE", help="HOST:PORT, as `vigi
 
 
 def served(server: Server = HERE, api_key: ApiKey = None, json: Json = False) -> None:
-    """List the full-duplex engines of a running service: state, sessions, how they keep up."""
+    """List the engines of a running service: state, sessions, how they keep up."""
     with access_to(server, api_key) as access:
         for told in access.engines():
             _tell(told, json)
@@ -32,13 +32,36 @@ def admit(name: Name, server: Server = HERE, api_key: ApiKey = None, json: Json 
         _tell(access.operate(name, "admit"), json)
 
 
+def add(
+    url: Annotated[str, typer.Argument(metavar="URL", help="http://host:port of the engine.")],
+    server: Server = HERE,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Let a running service use one engine more, after a check with real requests."""
+    with access_to(server, api_key) as access:
+        _tell(access.add_engine(url), json)
+
+
+def remove(name: Name, server: Server = HERE, api_key: ApiKey = None) -> None:
+    """Have a running service forget an engine; what is still on it goes on elsewhere. Drain it first."""
+    with access_to(server, api_key) as access:
+        access.remove_engine(name)
+    typer.echo(f"{name} is not used any more")
+
+
 def line(told: Record) -> str:
     """An engine as people read it."""
-    parts = [f"{told['id']} {told['state']}: {told['sessions']} of {told['limit']} sessions"]
-    if told["closing"]:
-        parts.append(f"{told['closing']} closing")
-    if told["real_time_factor"]:
-        parts.append(f"real-time factor {told['real_time_factor']:.2f}")
+    most = told["limit"]
+    parts = [f"{told['id']} {told['state']}: {told['sessions']}{f' of {most}' if most else ''} sessions"]
+    for figure, text in (("closing", "closing"), ("cold", "being read in anew")):
+        if told.get(figure):
+            parts.append(f"{told[figure]} {text}")
+    for figure, text in (("real_time_factor", "real-time factor"), ("late", "answers in periods, p95:")):
+        if told.get(figure):
+            parts.append(f"{text} {told[figure]:.2f}")
+    if told.get("draining") and "drain" not in told["state"]:
+        parts.append("draining")
     return ", ".join(parts)
 
 

@@ -120,6 +120,7 @@ class Hosts:
                     "reason": state.reason,
                     "sessions": int(now["sessions"]),
                     "limit": served.host.room.most,
+                    "cold": int(now["cold_reading"]),
                     "draining": served.host.draining,
                     "late": round(now["late"], 3),
                     "reuse": round(now["reuse"], 4),

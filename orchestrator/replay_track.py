@@ -27,6 +27,7 @@ from orchestrator.engine_fit import (
     frame_bounds,
     window_limits,
 )
+from orchestrator.engines_door import EnginesDoor
 from orchestrator.exits import Exit, SetupError
 from orchestrator.keeping import Kept, PackLasting
 from orchestrator.replay_engines import Engines
@@ -66,8 +67,6 @@ class ReplayTrack:
     :param through: stands between each session and those whom it asks
     :param modalities: of sessions that ask for none
     """
-
-    engines = None
 
     def __init__(
         self,
@@ -166,11 +165,9 @@ class ReplayTrack:
         urls = [served.engine.url for served in self.hosts]
         return {"urls": urls, "family": self.pack.family, **self._facts.to_dict()}
 
-    def engines(self) -> list[dict[str, Any]]:
-        return self.hosts.about()
-
-    def drain(self, name: str, draining: bool) -> None:
-        self.hosts.fleet.drain(name, draining)
+    @property
+    def engines(self) -> EnginesDoor:
+        return EnginesDoor(self.hosts, self._settings)
 
     def gauges(self, built: tuple[Built, ...]) -> Gauges:
         engine = self.hosts.state()

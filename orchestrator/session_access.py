@@ -120,8 +120,14 @@ class ServerAccess:
         self._json("DELETE", f"{_path(name)}/sources/{quote(source_id, safe='')}")
 
     def engines(self) -> list[Record]:
-        """The full-duplex engines of the service."""
+        """The engines of the service."""
         return list(self._json("GET", "/v1/engines")["data"])
+
+    def add_engine(self, url: str) -> Record:
+        return self._json("POST", "/v1/engines", json={"url": url})
+
+    def remove_engine(self, engine: str) -> None:
+        self._json("DELETE", f"/v1/engines/{quote(engine, safe='')}")
 
     def operate(self, engine: str, change: str) -> Record:
         """``change``: ``drain`` or ``admit``; returns the engine's state."""

@@ -79,8 +79,8 @@ class Track(Protocol):
         """Deadlines of a session's backend."""
 
     @property
-    def engines(self) -> Engines | None:
-        """Where sessions are placed among several."""
+    def engines(self) -> Engines:
+        """Where sessions are placed."""
 
     @property
     def texts(self) -> TextEngine | None:

@@ -154,6 +154,12 @@ class Engines(Protocol):
     def drain(self, name: str, draining: bool = True) -> None:
         """Raises ``KeyError`` for an unknown engine."""
 
+    async def add(self, url: str) -> str:
+        """One engine more; its name. Raises ``VigilError``."""
+
+    async def remove(self, name: str) -> None:
+        """Raises ``KeyError`` for an unknown engine, ``VigilError`` where it can't be spared."""
+
 
 @dataclass(frozen=True, slots=True)
 class ApiContext:
@@ -165,7 +171,7 @@ class ApiContext:
     :param voice: who speaks for a model that only writes, for people; empty: nobody
     :param personas: known persona names; ``languages``: known languages
     :param access: who is let in
-    :param operates: a tenant may see and drain the engines; ``engines``: ``None`` where there is but one
+    :param operates: a tenant may see and drain the engines
     :param memory_of: the memory of a session by its id
     """
 
@@ -194,7 +200,7 @@ class ApiContext:
     fetch_image: FetchImage | None
     access: Access
     operates: Callable[[str], bool]
-    engines: Engines | None
+    engines: Engines
     engine_state: Callable[[], EngineState]
     memory_of: Callable[[str], MemoryView]
     sessions: SessionRecords

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request
 
-from orchestrator.api.context import Engines, context_of, tenant_of
+from orchestrator.api.access import Caller
+from orchestrator.api.body import HeldBody, parse_object
+from orchestrator.api.context import Engines, caller_of, context_of, tenant_of
 from orchestrator.api.schemas import ERRORS
-from orchestrator.wire.errors import Forbidden, NotFound
+from orchestrator.wire.errors import Forbidden, InvalidRequest, NotFound
 
 router = APIRouter(responses=ERRORS)
 
@@ -18,8 +22,6 @@ async def operated(request: Request, tenant: Annotated[str, Depends(tenant_of)])
     context = context_of(request)
     if not context.operates(tenant):
         raise Forbidden("engines are for those whom the setting auth.operators names", code="operators_only")
-    if context.engines is None:
-        raise NotFound("this service has one engine, which takes every session", code="no_engines")
     return context.engines
 
 
@@ -31,6 +33,31 @@ Name = Annotated[str, Path(description="HOST:PORT, as the list and the metrics h
 async def engines(fleet: Operated) -> dict[str, Any]:
     """Each engine's state, its sessions and how it keeps up."""
     return {"object": "list", "data": [_told(name, fleet) for name in fleet.statistics()]}
+
+
+@router.post("/v1/engines", status_code=201)
+async def add(
+    request: Request, fleet: Operated, caller: Annotated[Caller, Depends(caller_of)]
+) -> dict[str, Any]:
+    """One engine more, checked with real requests first."""
+    context = context_of(request)
+    held = HeldBody(context.bodies, caller.sends)
+    try:
+        raw = await held.read(request, context.limits.body_bytes, context.limits.body_s)
+    finally:
+        held.release()
+    url = parse_object(raw).get("url")
+    if not isinstance(url, str) or not url.strip():
+        raise InvalidRequest('name the engine as {"url": "http://host:port"}', param="url")
+    return _told(await fleet.add(url.strip().rstrip("/")), fleet)
+
+
+@router.delete("/v1/engines/{name}")
+async def remove(name: Name, fleet: Operated) -> dict[str, Any]:
+    """Forget an engine; sessions that are still on it go on elsewhere at once."""
+    with _known(name, fleet):
+        await fleet.remove(name)
+    return {"object": "engine.deleted", "id": name, "deleted": True}
 
 
 @router.post("/v1/engines/{name}/drain")
@@ -46,12 +73,18 @@ async def admit(name: Name, fleet: Operated) -> dict[str, Any]:
 
 
 def _changed(name: str, fleet: Engines, *, draining: bool) -> dict[str, Any]:
-    try:
+    with _known(name, fleet):
         fleet.drain(name, draining)
+    return _told(name, fleet)
+
+
+@contextmanager
+def _known(name: str, fleet: Engines) -> Iterator[None]:
+    try:
+        yield
     except KeyError:
         known = ", ".join(fleet.statistics())
         raise NotFound(f"there is no engine {name!r}; known: {known}", code="engine_not_found") from None
-    return _told(name, fleet)
 
 
 def _told(name: str, fleet: Engines) -> dict[str, Any]:

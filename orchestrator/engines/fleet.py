@@ -24,13 +24,15 @@ COLD_AT_A_TIME = 4
 """Sessions that one engine reads in anew at a time: each is a prompt of a whole window."""
 RETRY_S = 5.0
 """To be told where nobody has room."""
+WEIGHTS = {Priority.LOW: 1, Priority.NORMAL: 4, Priority.HIGH: 16}
+"""Shares of an engine that is short, by class of the tenant."""
 
 
 class Permits(Protocol):
     """Who may use one engine now; see ``orchestrator.runtime.permits``."""
 
-    async def live(self, session_id: str) -> None: ...
-    async def background(self, session_id: str, kind: str) -> None: ...
+    async def live(self, session_id: str, *, tenant: str = ..., weight: int = ...) -> None: ...
+    async def background(self, session_id: str, kind: str, *, beside: bool = ...) -> None: ...
     def done(self, session_id: str, kind: str = ...) -> None: ...
     def statistics(self) -> Mapping[str, Mapping[str, int]]: ...
 
@@ -319,14 +321,15 @@ class HomePermits:
         self._held: dict[str, deque[Permits]] = {}
 
     async def live(self, session_id: str) -> None:
-        permits = self._home.host.permits
-        await permits.live(session_id)
+        home = self._home
+        permits = home.host.permits
+        await permits.live(session_id, tenant=home.tenant, weight=WEIGHTS[home.priority])
         self._held.setdefault("live", deque()).append(permits)
 
-    async def background(self, session_id: str, kind: str) -> None:
+    async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:
         host = self._home.ahead_host() if kind == "prewarm" else self._home.host
         permits = host.permits
-        await permits.background(session_id, kind)
+        await permits.background(session_id, kind, beside=beside)
         self._held.setdefault(kind, deque()).append(permits)
 
     def done(self, session_id: str, kind: str = "live") -> None:

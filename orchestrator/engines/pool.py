@@ -19,7 +19,7 @@ from orchestrator.backends.native.seat import UNCONFIRMED
 from orchestrator.engines.health import Health
 from orchestrator.engines.pace import Pace
 from orchestrator.engines.places import EngineSpec, Place, Places, PlaceState
-from orchestrator.wire.errors import EngineUnavailable, ResourceExhausted
+from orchestrator.wire.errors import EngineUnavailable, InvalidRequest, ResourceExhausted
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +27,7 @@ LINGER_S = 35.0
 """An engine keeps a lost session for 30 s and looks every 5 s."""
 RETRY_S = 5.0
 """To be told where nothing better is known."""
+_FIXED = "full-duplex engines are named where the service is started; drain what is to be taken away"
 CLOSE_FIRST_S, CLOSE_MAX_S = 1.0, 10.0
 """Between attempts to close a session whose end nobody confirmed."""
 
@@ -166,6 +167,14 @@ class EnginePool:
         ``expired`` ones that were freed by time alone, how it keeps up and what its openings came to."""
         now = self._expire()
         return {name: _figures(engine, now) for name, engine in self._engines.items()}
+
+    async def add(self, url: str) -> str:
+        raise InvalidRequest(_FIXED, code="engines_fixed")
+
+    async def remove(self, name: str) -> None:
+        if name not in self._engines:
+            raise KeyError(name)
+        raise InvalidRequest(_FIXED, code="engines_fixed")
 
     async def aclose(self) -> None:
         """Stop trying to close what nobody confirmed, for good."""

@@ -1,4 +1,4 @@
-"""Who may use an engine now: live ticks first, in the order they came; background work in between."""
+"""Who may use an engine now: live ticks first, fairly among tenants; background work in between."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from dataclasses import dataclass
 
 LIVE, PREWARM, SUMMARY = "live", "prewarm", "summary"
 KINDS = (LIVE, PREWARM, SUMMARY)
+_TENANTS = 1024
+"""Tenants whose turns are remembered before those are forgotten who have waited for nobody."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """``beside``: it may start while live ticks run."""
+    """``beside``: it may start while live ticks run; ``start``: in the virtual time of fair queueing."""
 
     session_id: str
     future: asyncio.Future[None]
     beside: bool
+    start: float = 0.0
 
 
 class Permits:
@@ -27,6 +30,10 @@ class Permits:
     than beside one: the engine would make that one wait. On an engine without pauses it lets one live tick
     go first and then starts all the same. Prewarm goes before summary.
 
+    Where live ticks wait, tenants take turns by weight (start-time fair queueing; Goyal, Vin and Cheng, 1996):
+    one with many sessions delays others no more than one with few. Within a tenant the first that came is
+    the first that goes.
+
     :param live: live ticks running at a time
     :param background: prewarms and summaries running at a time
     """
@@ -36,9 +43,16 @@ class Permits:
         self._waiting: dict[str, deque[_Waiter]] = {k: deque() for k in KINDS}
         self._held: Counter[tuple[str, str]] = Counter()
         self._granted: Counter[str] = Counter()
+        self._now = 0.0
+        self._ends: dict[str, float] = {}
 
-    async def live(self, session_id: str) -> None:
-        await self._acquire(session_id, LIVE)
+    async def live(self, session_id: str, *, tenant: str = "", weight: int = 1) -> None:
+        """``weight``: of the tenant's turns against those of others."""
+        if len(self._ends) > _TENANTS:
+            self._ends = {each: end for each, end in self._ends.items() if end > self._now}
+        start = max(self._now, self._ends.get(tenant, 0.0))
+        self._ends[tenant] = start + 1 / weight
+        await self._acquire(session_id, LIVE, start=start)
 
     async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:
         """``kind``: ``prewarm`` or ``summary``; ``beside``: wait for no pause."""
@@ -62,9 +76,9 @@ class Permits:
             "granted": {kind: self._granted[kind] for kind in KINDS},
         }
 
-    async def _acquire(self, session_id: str, kind: str, *, beside: bool = False) -> None:
+    async def _acquire(self, session_id: str, kind: str, *, beside: bool = False, start: float = 0.0) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(session_id, future, beside)
+        waiter = _Waiter(session_id, future, beside, start)
         self._waiting[kind].append(waiter)
         self._grant()
         try:
@@ -89,14 +103,19 @@ class Permits:
     def _pass(self, kind: str) -> bool:
         """Grant the first waiter that may start now and was not cancelled meanwhile; False: there is none."""
         pause = kind == LIVE or not self._running(LIVE)
-        for waiter in self._waiting[kind]:
-            if not waiter.future.done() and (pause or waiter.beside):
-                self._waiting[kind].remove(waiter)
-                self._held[waiter.session_id, kind] += 1
-                self._granted[kind] += 1
-                waiter.future.set_result(None)
-                return True
-        return False
+        ready = [w for w in self._waiting[kind] if not w.future.done() and (pause or w.beside)]
+        if not ready:
+            return False
+        waiter = min(ready, key=lambda each: each.start)  # of equals the first that came
+        self._waiting[kind].remove(waiter)
+        self._held[waiter.session_id, kind] += 1
+        self._granted[kind] += 1
+        if kind == LIVE:
+            self._now = max(self._now, waiter.start)
+            if not self._waiting[LIVE]:
+                self._ends.clear()  # whoever comes next has waited for nobody
+        waiter.future.set_result(None)
+        return True
 
     def _live_waits(self) -> bool:
         return any(not waiter.future.done() for waiter in self._waiting[LIVE])

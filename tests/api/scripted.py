@@ -212,7 +212,7 @@ class Server:
             fetch_image=fetch,
             access=make_access(tenants, quotas, origins, clock=clock),
             operates=lambda tenant: True,
-            engines=None,
+            engines=NoRecords(),
             engine_state=lambda: self.engine,
             memory_of=self._memory,
             sessions=NoRecords(),

@@ -20,6 +20,7 @@ from orchestrator.exits import SetupError
 from orchestrator.replay_engines import prepare_engines
 from orchestrator.replay_track import ReplayTrack
 from orchestrator.settings import Settings
+from tests.api.scripted import error
 from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine
 
@@ -70,7 +71,7 @@ async def test_a_drained_engine_is_left_at_a_window_that_comes_early_and_is_warm
     async with two_engines(tmp_path) as (served, home, other):
         for number in range(1, 5):
             await served.see(number)
-        track(served).drain(name(home), True)
+        track(served).engines.drain(name(home), True)
         rows = []
         for number in range(5, 20):
             rows.append((await served.see(number)).json())
@@ -107,12 +108,12 @@ async def test_an_engine_that_dies_costs_no_session_and_no_frame(tmp_path: Path)
 
 async def test_new_sessions_pass_over_an_engine_that_is_drained_or_gone(tmp_path: Path) -> None:
     async with two_engines(tmp_path) as (served, home, other):
-        track(served).drain(name(home), True)
+        track(served).engines.drain(name(home), True)
         for number in range(6):
             reply = await served.see(0, headers={"x-session-id": f"new-{number}"})
             assert reply.status_code == 200
         assert len(shown(home)) == 1 and len(shown(other)) == 6
-        track(served).drain(name(other), True)
+        track(served).engines.drain(name(other), True)
         refused = await served.see(0, headers={"x-session-id": "one-more"})
         assert refused.status_code == 503 and refused.json()["error"]["code"] == "engine_unavailable"
         assert refused.headers["retry-after"]
@@ -135,6 +136,29 @@ async def test_engines_come_and_go_while_sessions_run(tmp_path: Path) -> None:
         assert reply.status_code == 200 and shown(third)[-1] == 5
         with pytest.raises(ValueError, match="only engine"):
             await track(served).hosts.remove(name(third))
+
+
+async def test_an_operator_sees_drains_adds_and_removes_engines(tmp_path: Path) -> None:
+    async with two_engines(tmp_path) as (served, home, other), FakeEngine(max_images=8) as small:
+        door = served.client
+        listed = {each["id"]: each for each in (await door.get("/v1/engines")).json()["data"]}
+        assert listed[name(home)]["sessions"] == 1 and listed[name(other)]["sessions"] == 0
+        drained = (await door.post(f"/v1/engines/{name(home)}/drain")).json()
+        assert drained["draining"] is True
+        assert (await door.post(f"/v1/engines/{name(home)}/admit")).json()["draining"] is False
+        known = await door.post("/v1/engines", json={"url": home.url})
+        assert (known.status_code, error(known)["code"]) == (409, "engine_known")
+        unfit = await door.post("/v1/engines", json={"url": small.url})
+        assert (unfit.status_code, error(unfit)["code"]) == (400, "engine_unfit")
+        gone = await door.post("/v1/engines", json={"url": "http://127.0.0.1:9"})
+        assert gone.status_code == 503
+        for body in ({}, {"url": 7}, {"url": "file:///etc/passwd"}):
+            assert (await door.post("/v1/engines", json=body)).status_code == 400
+        assert (await door.delete(f"/v1/engines/{name(home)}")).json()["deleted"] is True
+        last = await door.delete(f"/v1/engines/{name(other)}")
+        assert (last.status_code, error(last)["code"]) == (409, "engine_needed")
+        assert (await served.see(1)).status_code == 200 and shown(other) == [2]
+        assert (await door.delete(f"/v1/engines/{name(home)}")).status_code == 404
 
 
 async def test_engines_that_differ_in_what_sessions_carry_over_are_refused() -> None:

@@ -12,7 +12,7 @@ from orchestrator.api.credentials import key_hash
 from orchestrator.client import ClientError, VigilClient
 from orchestrator.engines_cli import line
 from orchestrator.session_access import AccessError, ServerAccess
-from tests.api.scripted import Server, error
+from tests.api.scripted import error
 from tests.native.serving import NativeServed, reference
 
 OPENING = {"modalities": ["audio", "text"], "ref_audio": reference()}
@@ -79,12 +79,6 @@ async def test_engines_are_for_operators_alone(tmp_path: Path) -> None:
         assert (engine["id"], engine["state"]) == (name, "up")
         unknown = await asked("key-ann", "/v1/engines/nowhere:1/drain")
         assert (unknown.status_code, error(unknown)["code"]) == (404, "engine_not_found")
-
-
-async def test_a_service_with_one_engine_has_none_to_place_among() -> None:
-    async with Server() as server:
-        response = await server.client.get("/v1/engines")
-        assert (response.status_code, error(response)["code"]) == (404, "no_engines")
 
 
 def test_a_service_that_is_not_there_is_told() -> None:

@@ -98,7 +98,7 @@ class Scripted:
             fetch_image=None,
             access=make_access(tenants, quotas, origins, failed_logins, clock=clock),
             operates=lambda tenant: True,
-            engines=None,
+            engines=NoRecords(),
             engine_state=lambda: EngineState(True, "ready", "answered lately"),
             memory_of=lambda _: MemoryView(),
             sessions=NoRecords(),

@@ -137,3 +137,60 @@ async def test_giving_back_what_is_not_held_is_an_error() -> None:
         permits.done("a")
     with pytest.raises(ValueError, match="unknown kind"):
         await permits.background("a", "live")
+
+
+async def test_a_tenant_with_many_sessions_delays_another_no_more_than_one_turn() -> None:
+    permits = Permits(live=1)
+    await permits.live("a0", tenant="a")
+    order: list[str] = []
+
+    async def tick(name: str, tenant: str, weight: int = 1) -> None:
+        await permits.live(name, tenant=tenant, weight=weight)
+        order.append(name)
+        permits.done(name)
+
+    crowd = [asyncio.create_task(tick(f"a{number}", "a")) for number in range(1, 9)]
+    await settle()
+    few = [asyncio.create_task(tick(f"b{number}", "b")) for number in range(2)]
+    await settle()
+    permits.done("a0")
+    await asyncio.gather(*crowd, *few)
+    assert order.index("b0") <= 1 and order.index("b1") <= 3
+    assert [name for name in order if name[0] == "a"] == [f"a{number}" for number in range(1, 9)]
+
+
+async def test_turns_follow_the_weights() -> None:
+    permits = Permits(live=1)
+    await permits.live("first")
+    order: list[str] = []
+
+    async def tick(tenant: str, weight: int) -> None:
+        await permits.live(tenant, tenant=tenant, weight=weight)
+        order.append(tenant)
+        permits.done(tenant)
+
+    tasks = [asyncio.create_task(tick(*who)) for _ in range(16) for who in (("low", 1), ("normal", 4))]
+    await settle()
+    permits.done("first")
+    await asyncio.gather(*tasks)
+    assert order[:15].count("normal") == 12 and order[:15].count("low") == 3
+
+
+async def test_whoever_comes_to_a_quiet_engine_has_no_debts() -> None:
+    permits = Permits(live=1)
+    for _ in range(50):
+        await permits.live("a", tenant="a")
+        permits.done("a")
+    await permits.live("x", tenant="x")
+    order: list[str] = []
+
+    async def tick(tenant: str) -> None:
+        await permits.live(tenant, tenant=tenant)
+        order.append(tenant)
+        permits.done(tenant)
+
+    tasks = [asyncio.create_task(tick(tenant)) for tenant in ("a", "b")]
+    await settle()
+    permits.done("x")
+    await asyncio.gather(*tasks)
+    assert order == ["a", "b"]

@@ -1,0 +1,50 @@
+"""The replay track's engines as an operator sees and changes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.engine_setup import prepare_engine
+from orchestrator.exits import Exit, SetupError
+from orchestrator.replay_hosts import Hosts
+from orchestrator.settings import Settings
+from orchestrator.wire.errors import Conflict, EngineUnavailable, InvalidRequest
+
+_log = logging.getLogger(__name__)
+
+
+class EnginesDoor:
+    """``Engines`` of the API."""
+
+    def __init__(self, hosts: Hosts, settings: Settings) -> None:
+        self._hosts = hosts
+        self._settings = settings
+
+    def statistics(self) -> Mapping[str, Mapping[str, Any]]:
+        return {str(told["name"]): told for told in self._hosts.about()}
+
+    def drain(self, name: str, draining: bool = True) -> None:
+        self._hosts.fleet.drain(name, draining)
+
+    async def add(self, url: str) -> str:
+        """Checked with real requests, as at the start."""
+        if not url.startswith(("http://", "https://")):
+            raise InvalidRequest("name the engine by its address: http://host:port", param="url")
+        settings = self._settings.model_copy(update={"engine": url})
+        try:
+            engine = await asyncio.to_thread(prepare_engine, settings, _log.info)
+            return await self._hosts.add(engine)
+        except SetupError as refused:
+            kind = EngineUnavailable if refused.exit_code is Exit.ENGINE_UNREACHABLE else InvalidRequest
+            raise kind(refused.message, code=refused.code) from refused
+        except ValueError as known:
+            raise Conflict(str(known), code="engine_known") from known
+
+    async def remove(self, name: str) -> None:
+        try:
+            await self._hosts.remove(name)
+        except ValueError as needed:
+            raise Conflict(str(needed), code="engine_needed") from needed
