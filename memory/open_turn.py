@@ -14,7 +14,7 @@ from memory.facts import FrameSeen
 from memory.plan import FrameRef, Part
 from memory.recent import RecentIds
 
-RECENT_IDS = 2048  # frame ids remembered to tell a repeat; older repeats are late by their time
+RECENT_IDS = 256  # frame ids remembered to tell a repeat; older repeats are late by their time
 MAX_INTERRUPTIONS = 4
 MAX_DELIVERIES = 32
 

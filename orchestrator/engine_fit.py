@@ -68,6 +68,8 @@ def session_limits(settings: Settings) -> SessionLimits:
         max_pending_commits=realtime.commits,
         journal_bytes=realtime.journal_bytes,
         journal_ttl_s=realtime.journal_s,
+        history_items=realtime.history_items,
+        playback_ledgers=max(8, realtime.history_items // 4),
         outbox=OutboxLimits(realtime.output_bytes, realtime.output_events),
     )
 

@@ -159,6 +159,9 @@ class Realtime(Group):
     input_bytes: int = Field(
         16 * 2**20, ge=1, description="input of one session that waits for the model, in bytes"
     )
+    history_items: int = Field(
+        1024, ge=32, description="conversation items of one session that can be asked for"
+    )
     commits: int = Field(4, ge=1, description="commits of one session that wait")
     output_bytes: int = Field(
         2 * 2**20, ge=1, description="events of one session that wait for its client, in bytes"

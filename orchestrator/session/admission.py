@@ -28,7 +28,8 @@ class Admission:
         self._shared.require_open()
         if isinstance(command, cmd.AppendInput):
             self._check(command.unit)
-            return self._accounts.reserve(command.operation_id, command.unit.size)
+            size = command.unit.size
+            return self._accounts.reserve(command.operation_id, size, repeatable=command.repeatable)
         if isinstance(command, cmd.AskQuery):
             if not command.text.strip():
                 raise InvalidRequest("the query is empty; send some text", code="bad_event")
@@ -64,7 +65,7 @@ class Admission:
         try:
             for append in command.pictures:
                 self._check(append.unit)
-                self._accounts.reserve(append.operation_id, append.unit.size)
+                self._accounts.reserve(append.operation_id, append.unit.size, repeatable=append.repeatable)
                 reserved.append(append.operation_id)
         except (InvalidRequest, ResourceExhausted):
             for operation_id in reserved:

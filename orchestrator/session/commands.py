@@ -29,6 +29,7 @@ class AppendInput(Command):
     :param overlap_action, force_barge_in, force_listen, transcript: the client's hints for input that
         comes over a response
     :param item_id: the client's own id for the item that this opens
+    :param repeatable: whoever sends it knows ``operation_id``; else it never comes again
     """
 
     operation_id: str
@@ -41,6 +42,7 @@ class AppendInput(Command):
     force_listen: bool = field(default=False, kw_only=True)
     transcript: str | None = field(default=None, kw_only=True)
     item_id: str | None = field(default=None, kw_only=True)
+    repeatable: bool = field(default=True, kw_only=True)
 
     @property
     def is_glimpse(self) -> bool:

@@ -72,7 +72,7 @@ class SessionCore:
     ) -> None:
         shared = self._shared = Shared(session_id, config, capabilities, limits, ids)
         shared.fence = begun or Fence()
-        self._book = PlaybackBook(PlaybackPolicy(config.playback_policy))
+        self._book = PlaybackBook(PlaybackPolicy(config.playback_policy), limits.playback_ledgers)
         history = History(limits.history_items, lines)
         self._answers = Answers(shared, history, self._book)
         accounts = self._accounts = InputAccounts(limits)

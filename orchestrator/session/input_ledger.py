@@ -61,9 +61,9 @@ class InputAccounts:
         self.bytes = InputBytes(limits.max_pending_input_bytes)
         self.operations = OperationLedger(limits.remembered_operations)
 
-    def reserve(self, operation_id: str, size: int) -> bool:
+    def reserve(self, operation_id: str, size: int, *, repeatable: bool = True) -> bool:
         """Charge an operation before it is queued; False when it is known already."""
-        if not self.operations.begin(operation_id):
+        if not self.operations.begin(operation_id, repeatable=repeatable):
             return False
         try:
             self.bytes.reserve(operation_id, size)

@@ -158,6 +158,7 @@ class Intake:
             duration_ms=duration_ms,
             start_ms=command.audio_start_ms or 0.0,
             overlap_action=command.overlap_action,
+            repeatable=operation_id is not None,
             force_barge_in=command.force_barge_in,
             force_listen=command.force_listen,
             transcript=command.transcript,
@@ -195,7 +196,11 @@ class Intake:
             return []
         unit = InputUnit(pcm=samples.tobytes())
         tail = cmd.AppendInput(
-            self._ids("op_"), unit, is_speech=self._speech, duration_ms=self._duration_ms(samples)
+            self._ids("op_"),
+            unit,
+            is_speech=self._speech,
+            duration_ms=self._duration_ms(samples),
+            repeatable=False,
         )
         return [tail]
 
@@ -321,7 +326,7 @@ class Intake:
         except InvalidRequest as error:
             raise InvalidRequest(error.message, code="invalid_image", param=where) from error
         (time_ms,) = self._media_clock.times(1, None, None, now * 1000)
-        return cmd.AppendInput(self._ids("op_"), InputUnit((FrameInput(data, time_ms),)))
+        return cmd.AppendInput(self._ids("op_"), InputUnit((FrameInput(data, time_ms),)), repeatable=False)
 
     def _spoken(self, part: Mapping[str, Any], event_id: str | None) -> wire.InputAppend:
         audio = part.get("audio", part.get("data"))

@@ -17,6 +17,7 @@ class SessionLimits:
     :param journal_bytes: of events sent and not yet acknowledged
     :param journal_ttl_s: seconds an event can be asked for again
     :param history_items: conversation items remembered
+    :param playback_ledgers: responses whose playback is remembered, for acks that come late
     """
 
     max_pending_input_bytes: int = 16 * 1024 * 1024
@@ -25,4 +26,5 @@ class SessionLimits:
     journal_bytes: int = 8 * 1024 * 1024
     journal_ttl_s: float = 60.0
     history_items: int = 1024
+    playback_ledgers: int = 256
     outbox: OutboxLimits = field(default_factory=OutboxLimits)

@@ -29,20 +29,21 @@ class Outcome:
 
 
 class OperationLedger:
-    """Remembers in-flight operations and the newest completed ones. A refused one is forgotten."""
+    """Remembers in-flight operations and the newest completed ones that can come again. A refused one is
+    forgotten."""
 
     def __init__(self, remembered: int) -> None:
         self._remembered = remembered
-        self._in_flight: set[str] = set()
+        self._in_flight: dict[str, bool] = {}  # with whether it can come again
         # Outcomes as JSON text, a quarter of the size; orjson's bytes would keep the whole of its buffer.
         self._completed: OrderedDict[str, str | None] = OrderedDict()
         self._events: OrderedDict[str, str] = OrderedDict()
 
-    def begin(self, operation_id: str) -> bool:
+    def begin(self, operation_id: str, *, repeatable: bool = True) -> bool:
         """False when the operation is known: it must not be taken twice."""
         if self.known(operation_id):
             return False
-        self._in_flight.add(operation_id)
+        self._in_flight[operation_id] = repeatable
         return True
 
     def known(self, operation_id: str) -> bool:
@@ -62,15 +63,14 @@ class OperationLedger:
 
     def accept(self, operation_id: str) -> None:
         """The backend took it."""
-        if operation_id in self._in_flight:
-            self._in_flight.discard(operation_id)
+        if self._in_flight.pop(operation_id, False):
             self._completed[operation_id] = None
             while len(self._completed) > self._remembered:
                 self._completed.popitem(last=False)
 
     def refuse(self, operation_id: str) -> None:
         """It was refused or rolled back: the same id may be sent again."""
-        self._in_flight.discard(operation_id)
+        self._in_flight.pop(operation_id, None)
 
     def outstanding(self, operation_id: str) -> bool:
         """True from ``begin`` until the backend took or refused it."""

@@ -25,7 +25,7 @@ from orchestrator.wire.errors import InvalidRequest, ResourceExhausted, Unsuppor
 _log = logging.getLogger(__name__)
 
 MAX_WAITING_LOSSLESS = 64
-_REMEMBERED = 4096
+_REMEMBERED = 1024
 
 
 class Checked(Protocol):
@@ -45,9 +45,11 @@ FrameCheck = Callable[[bytes, int], Awaitable[Checked]]
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A frame that is stored and sound, and not yet known to memory."""
+    """A frame that is stored and sound, and not yet known to memory. ``named``: by the client, so that it may
+    come again."""
 
     frame_id: str
+    named: bool
     uuid: str
     media_time_ms: int
     width: int
@@ -108,7 +110,8 @@ class Intake:
             payloads[uuid] = checked.data
             frame_id = frame.frame_id or self._ids("frame")
             time_ms, size = frame.media_time_ms, len(checked.data)
-            admitted.append(Admitted(frame_id, uuid, time_ms, checked.width, checked.height, size))
+            named = frame.frame_id is not None
+            admitted.append(Admitted(frame_id, named, uuid, time_ms, checked.width, checked.height, size))
         try:
             for uuid, data in payloads.items():
                 await self._store.put(uuid, data)
@@ -131,7 +134,8 @@ class Intake:
                     FrameDropped(frame_id=frame.frame_id, media_time_ms=frame.media_time_ms, reason=reason)
                 )
                 continue
-            self._seen.add(frame.frame_id)
+            if frame.named:
+                self._seen.add(frame.frame_id)
             self._journal.write(
                 FrameSeen(
                     frame_id=frame.frame_id,

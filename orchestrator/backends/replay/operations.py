@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from memory.recent import RecentIds
 
-_REMEMBERED = 2048
+_REMEMBERED = 256
 
 
 @dataclass(slots=True)
