@@ -30,7 +30,7 @@ class Permits:
     than beside one: the engine would make that one wait. On an engine without pauses it lets one live tick
     go first and then starts all the same. Prewarm goes before summary.
 
-    Where live ticks wait, tenants take turns by weight (start-time fair queueing; Goyal, Vin and Cheng, 1996):
+    Where live ticks wait, tenants take turns by weight (start-time fair queueing; Goyal, Vin, Cheng 1996):
     one with many sessions delays others no more than one with few. Within a tenant the first that came is
     the first that goes.
 
