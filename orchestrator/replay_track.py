@@ -34,7 +34,7 @@ from orchestrator.replay_engines import Engines
 from orchestrator.replay_hosts import Hosts
 from orchestrator.runtime.actor import RuntimeLimits
 from orchestrator.runtime.registry import SessionSpec
-from orchestrator.session.backend import Clock, Ids, SessionBackend, SessionConfig
+from orchestrator.session.backend import Clock, Ids, SessionBackend, SessionConfig, TickPermits
 from orchestrator.settings import Settings
 from orchestrator.solver_setup import solver_chain
 from orchestrator.summarizer_setup import summarizer_of
@@ -46,9 +46,10 @@ from orchestrator.voice_setup import default_modalities, speaker_of, spoken_opti
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Whom one session asks."""
+    """Whom one session asks. ``permits``: when it may ask the engine."""
 
     engine: ChatEngine
+    permits: TickPermits
     solver: Solver | None
     summarizer: Summarizer | None
 
@@ -105,7 +106,7 @@ class ReplayTrack:
     async def build(self, spec: SessionSpec, kept: Kept) -> Built:
         pack, facts, settings = self.pack, self._facts, self._settings
         home = self.hosts.fleet.home(kept.session_id, self._priority_of(spec.tenant), spec.tenant)
-        asked = Outside(home.chat, self._solvers, self._summarizer)
+        asked = Outside(home.chat, home.permits, self._solvers, self._summarizer)
         if self._through is not None:
             asked = self._through(kept.session_id, asked)
         backend = ReplayBackend(
@@ -114,7 +115,7 @@ class ReplayTrack:
             asked.engine,
             kept.frames,
             kept.log,
-            home.permits,
+            asked.permits,
             self._clock,
             self._ids,
             self._gate.check,

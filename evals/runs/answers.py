@@ -47,6 +47,29 @@ class Desk:
         self._unclaimed: defaultdict[str, deque[Exchange]] = defaultdict(deque)
         for exchange in self._exchanges.values():
             self._unclaimed[exchange.purpose].append(exchange)
+        self._wishes: defaultdict[str, deque[int]] = defaultdict(deque)
+        self._grants: dict[int, asyncio.Event] = {}
+        self._wished: set[int] = set()
+        for moment in moments:
+            if moment.what == "want":
+                self._wishes[moment.data["kind"]].append(moment.data["id"])
+                self._grants[moment.data["id"]] = asyncio.Event()
+
+    def wants(self, kind: str) -> asyncio.Event | None:
+        """A permit is asked for: what to wait for; ``None``: there was no such wish, and it is granted."""
+        self._beat()
+        if not self._wishes[kind]:
+            return None
+        wished = self._wishes[kind].popleft()
+        self._wished.add(wished)
+        return self._grants[wished]
+
+    def wished(self, wanted: int) -> bool:
+        """The recorded wish for a permit has come up in the rerun too."""
+        return wanted in self._wished
+
+    def grant(self, wanted: int) -> None:
+        self._grants[wanted].set()
 
     def claimed(self, asked: int) -> bool:
         """The recorded request has been made in the rerun too."""
@@ -75,6 +98,7 @@ class Desk:
         """Whom a session asks. ``images``: the summarizer took pictures."""
         return Outside(
             AnsweringEngine(self),
+            GivenPermits(self),
             AnsweringSolver(self) if solver else None,
             AnsweringSummarizer(self, images) if summarizer else None,
         )
@@ -110,6 +134,24 @@ class AnsweringEngine:
 
     async def aclose(self) -> None:
         """Nothing is open."""
+
+
+class GivenPermits:
+    """``TickPermits``, given when they were given."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def live(self, session_id: str) -> None:
+        await self.background(session_id, "live")
+
+    async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:
+        granted = self._desk.wants(kind)
+        if granted is not None:
+            await granted.wait()
+
+    def done(self, session_id: str, kind: str = "live") -> None:
+        """Nobody waits for it."""
 
 
 class AnsweringSolver:

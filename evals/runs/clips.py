@@ -20,6 +20,7 @@ from evals.replay.options import Query
 from evals.replay.source import Source
 from evals.runs.keeper import ClipFrames, Pictures, Watched
 from evals.runs.manifest import CLIPS, write_json, write_whole
+from evals.runs.moments import Pulse, Turnstile
 from evals.runs.tape import Tape
 from orchestrator.session.backend import Clock
 
@@ -45,6 +46,7 @@ class TapedDrive:
         self._drive = drive
         self._tape = tape
         self._pictures = pictures
+        self._entered = False
         self.transport = drive.transport
 
     async def prepare(self) -> Sampling:
@@ -57,22 +59,32 @@ class TapedDrive:
         await self._drive.open(sink)
 
     async def ask(self, text: str) -> None:
+        await self._enter()
         self._tape.query(text)
         await self._drive.ask(text)
 
     async def withdraw(self) -> None:
+        await self._enter()
         self._tape.query(None)
         await self._drive.withdraw()
 
     async def show(self, frame: Frame, *, lossless: bool) -> None:
-        # Kept by the source before: from here to the session nothing waits, so a query rides its frame.
+        await self._enter()
+        self._entered = False
         self._tape.frame(frame.media_time_ms, hashlib.sha256(frame.data).hexdigest())
         await self._drive.show(frame, lossless=lossless)
 
     async def settle(self) -> None:
         await self._drive.settle()
 
+    async def _enter(self) -> None:
+        """Queries go in with the frame that they ride: between them nothing waits."""
+        if not self._entered:
+            await self._tape.enter()
+            self._entered = True
+
     async def close(self) -> None:
+        await self._tape.enter()
         self._tape.closes()
         await self._drive.close()
 
@@ -127,7 +139,8 @@ class ClipFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir(parents=True)
         write_whole(self.path / CLIP, dump_clip(self._clip) + b"\n")
-        tape = Tape(self.path / TAPE, clock.now)
+        pulse = Pulse()
+        tape = Tape(self.path / TAPE, clock.now, pulse, Turnstile(pulse))
         return Watched(self._clip.id, tape, ClipFrames(pictures, tape))
 
     def end(self, watched: Watched, video: str | None) -> None:

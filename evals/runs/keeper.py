@@ -57,6 +57,7 @@ class ClipFrames:
 
     async def put(self, uuid: str, data: bytes) -> None:
         self.index[uuid] = await asyncio.to_thread(self._pictures.keep, data)
+        await self._tape.enter()
         self._tape.kept(uuid)
 
     def get(self, uuid: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 
-QUIET_TURNS = 40
+QUIET_TURNS = 24
 """Turns of the loop without any sign of life after which nothing more comes by itself: longer than any chain
 of tasks that wake one another without leaving one."""
 _UNIX_MS = 1_700_000_000_000
@@ -65,3 +65,19 @@ class Pulse:
             await asyncio.sleep(0)
             quiet = 0 if self._beats != beats else quiet + 1
             beats = self._beats
+
+
+class Turnstile:
+    """Lets what comes from outside into a session one by one, each when the one before has had its effect.
+
+    So nothing hangs on which of two answers came a turn of the loop earlier, and all of it can happen again.
+    """
+
+    def __init__(self, pulse: Pulse) -> None:
+        self._pulse = pulse
+        self._lock = asyncio.Lock()
+
+    async def enter(self) -> None:
+        """Return when it is the caller's turn; what it does before it waits again comes first."""
+        async with self._lock:
+            await self._pulse.rest()

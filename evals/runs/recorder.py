@@ -15,12 +15,14 @@ from orchestrator.backends.replay.engine_call import stream_of
 from orchestrator.backends.solvers import Solver
 from orchestrator.backends.summaries import Summarizer, Written
 from orchestrator.replay_track import Outside
+from orchestrator.session.backend import TickPermits
 
 
 def recorded(outside: Outside, tape: Tape) -> Outside:
     """The same, each of them followed by the tape."""
     return Outside(
         RecordedEngine(outside.engine, tape),
+        RecordedPermits(outside.permits, tape),
         RecordedSolver(outside.solver, tape) if outside.solver else None,
         RecordedSummarizer(outside.summarizer, tape) if outside.summarizer else None,
     )
@@ -39,6 +41,7 @@ class RecordedEngine:
         try:
             async with aclosing(stream_of(self._engine, request, images)) as events:
                 async for event in events:
+                    await tape.enter()
                     if isinstance(event, Delta):
                         tape.delta(asked, event, scored)
                         scored += len(event.top_logprobs)
@@ -47,6 +50,7 @@ class RecordedEngine:
                         over = True
                     yield event
         except EngineError as error:
+            await tape.enter()
             tape.ended(asked, error=error_data(error))
             raise
         except (asyncio.CancelledError, GeneratorExit):
@@ -62,12 +66,42 @@ class RecordedEngine:
         alive = False
         try:
             alive = await self._engine.ping(timeout_s)
+            await self._tape.enter()
         finally:
             self._tape.ended(asked, alive=alive)
         return alive
 
     async def aclose(self) -> None:
         """The engine is shared: whoever opened it closes it."""
+
+
+class RecordedPermits:
+    """``TickPermits``: other sessions decide when one is given."""
+
+    def __init__(self, permits: TickPermits, tape: Tape) -> None:
+        self._permits = permits
+        self._tape = tape
+
+    async def live(self, session_id: str) -> None:
+        wanted = self._tape.wanted("live")
+        await self._permits.live(session_id)
+        await self._enter(wanted, session_id, "live")
+
+    async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:
+        wanted = self._tape.wanted(kind)
+        await self._permits.background(session_id, kind, beside=beside)
+        await self._enter(wanted, session_id, kind)
+
+    def done(self, session_id: str, kind: str = "live") -> None:
+        self._permits.done(session_id, kind)
+
+    async def _enter(self, wanted: int, session_id: str, kind: str) -> None:
+        try:
+            await self._tape.enter()
+        except BaseException:  # cancelled with a permit that nobody will give back
+            self._permits.done(session_id, kind)
+            raise
+        self._tape.granted(wanted)
 
 
 class RecordedSolver:
@@ -81,7 +115,9 @@ class RecordedSolver:
         asked = self._tape.asked("solve", solver_messages(ask), {})
         try:
             text = await self._solver.solve(ask)
+            await self._tape.enter()
         except SolverError as error:
+            await self._tape.enter()
             self._tape.ended(asked, error={"code": error.code, "message": error.message})
             raise
         except BaseException:
@@ -123,7 +159,9 @@ class RecordedSummarizer:
         asked = self._tape.asked("write", messages, {**sampling, "max_tokens": max_tokens})
         try:
             written = await self._summarizer.write(messages, sampling, max_tokens, images)
+            await self._tape.enter()
         except EngineError as error:
+            await self._tape.enter()
             self._tape.ended(asked, error=error_data(error))
             raise
         except BaseException:

@@ -1,11 +1,11 @@
 """``vigil eval rerun``: a run's sessions once more, through the orchestrator as it is now, with the answers
 that were recorded.
 
-A tape is gone through from its first moment to its last. What came from outside (frames, queries, pieces of
-answers) is put in at its place; for what the session did of itself (facts, requests) the next moment waits.
-Time is the tape's: a timer goes off when that is what the tape waits for. So everything happens in the order
-in which it happened, however fast this machine is, and an unchanged orchestrator does the same again, bit
-for bit.
+A tape is gone through from its first moment to its last. What came from outside (frames, queries, permits,
+pieces of answers) is let in at its place, one by one, each when the one before has had its effect, as it was
+when the tape was made; for what the session did of itself (facts, requests) the next moment waits. Time is
+the tape's: a timer goes off when that is what the tape waits for. So everything happens in the order in which
+it happened, however fast this machine is, and an unchanged orchestrator does the same again, bit for bit.
 """
 
 from __future__ import annotations
@@ -44,13 +44,15 @@ from evals.runs.manifest import (
 )
 from evals.runs.moments import Pulse, TapeClock
 from evals.runs.recorder import recorded
-from evals.runs.tape import Moment, Tape, read_tape
+from evals.runs.tape import Moment, Tape, What, read_tape
 from orchestrator.app import Core
 from orchestrator.replay_engines import Engines
 from orchestrator.replay_track import Outside, ReplayTrack
 from orchestrator.runtime.clock import system_ids
 
 DIFFERENCES = "rerun.json"
+FROM_OUTSIDE = frozenset({"frame", "kept", "query", "clear", "close", "grant", "delta", "end"})
+"""Moments that are let in; the others are waited for."""
 FRAME_S = 30.0
 """How long a frame may be looked at by the service's own threads, in real seconds."""
 
@@ -82,12 +84,13 @@ class Rerun:
         self._facts: Counter[str] = Counter()
         self._pictures = Pictures(run / FRAMES)
         self._tasks: list[asyncio.Task[None]] = []
+        self._before: What | None = None
 
     async def go(self) -> None:
         """Leaves the clip's files as ``vigil eval run`` does."""
         self._new.mkdir(parents=True, exist_ok=True)
         write_whole(self._new / CLIP, (self._old / CLIP).read_bytes())
-        tape = _CountedTape(self._new / TAPE, self._clock.now, self._facts, self._pulse.beat)
+        tape = _CountedTape(self._new / TAPE, self._clock.now, self._pulse, self._facts)
         frames = _HeldFrames(self._pictures, tape)
         watched = Watched(self._name, tape, frames)
         core = self._core(watched)
@@ -153,31 +156,37 @@ class Rerun:
         self, moment: Moment, drive: SessionDrive, sink: _Rows, tape: Tape, frames: _HeldFrames
     ) -> None:
         data = moment.data
+        if moment.what in FROM_OUTSIDE and not self._together(moment):
+            await self._pulse.rest()
+            self._clock.move(moment.t)
+        self._before = moment.what
         match moment.what:
             case "fact":
                 kind = str(data["kind"])
                 sink.wanted[kind] += 1
                 await self._until(moment.t, lambda: self._facts[kind] >= sink.wanted[kind])
             case "ask":
-                asked = int(data["id"])
-                await self._until(moment.t, lambda: self._desk.claimed(asked))
+                await self._until(moment.t, lambda: self._desk.claimed(int(data["id"])))
+            case "want":
+                await self._until(moment.t, lambda: self._desk.wished(int(data["id"])))
+            case "grant":
+                self._desk.grant(int(data["id"]))
             case "delta" | "end":
-                self._clock.move(moment.t)
                 self._desk.say(moment)
             case "query" | "clear":
-                self._clock.move(moment.t)
                 tape.query(data.get("text"))
                 await (drive.withdraw() if moment.what == "clear" else drive.ask(str(data["text"])))
             case "frame":
-                self._clock.move(moment.t)
                 await self._show(moment, drive, sink, tape, frames)
             case "kept":
-                self._clock.move(moment.t)
                 frames.let_in(str(data["uuid"]))
             case "close":
-                self._clock.move(moment.t)
                 tape.closes()
                 self._tasks.append(asyncio.create_task(drive.close()))
+
+    def _together(self, moment: Moment) -> bool:
+        """It went in at once with the moment before: queries with the frame that they ride."""
+        return moment.what in ("query", "clear", "frame") and self._before in ("query", "clear")
 
     async def _show(
         self, moment: Moment, drive: SessionDrive, sink: _Rows, tape: Tape, frames: _HeldFrames
@@ -218,17 +227,13 @@ class Rerun:
 class _CountedTape(Tape):
     """Counts facts by kind."""
 
-    def __init__(
-        self, path: Path, now: Callable[[], float], facts: Counter[str], beat: Callable[[], None]
-    ) -> None:
-        super().__init__(path, now)
+    def __init__(self, path: Path, now: Callable[[], float], pulse: Pulse, facts: Counter[str]) -> None:
+        super().__init__(path, now, pulse)
         self._facts = facts
-        self._beat = beat
 
     def fact(self, kind: str, data: Mapping[str, Any]) -> None:
         super().fact(kind, data)
         self._facts[kind] += 1
-        self._beat()
 
 
 class _HeldFrames(ClipFrames):

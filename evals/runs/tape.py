@@ -18,8 +18,9 @@ import orjson
 
 from bridges import engine as engines
 from bridges.engine import Delta, EngineError, Finished
+from evals.runs.moments import Pulse, Turnstile
 
-What = Literal["frame", "kept", "query", "clear", "close", "fact", "ask", "delta", "end"]
+What = Literal["frame", "kept", "query", "clear", "close", "fact", "want", "grant", "ask", "delta", "end"]
 KEPT_LOGPROBS = 8
 """Tokens of an answer whose logprobs are kept: decisions are made at the first of them."""
 
@@ -35,14 +36,36 @@ class Tape:
     """Writes one tape. Not for several sessions.
 
     :param now: monotonic seconds
+    :param pulse: told of every line
+    :param door: what comes in from outside enters there before it is written; ``None``: whoever lets it in
+        has seen to its order
     """
 
-    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+    def __init__(
+        self, path: Path, now: Callable[[], float], pulse: Pulse, door: Turnstile | None = None
+    ) -> None:
         self._file = path.open("wb")
         self._now = now
+        self._pulse = pulse
+        self._door = door
         self._began = now()
         self._asked = 0
+        self._wanted = 0
         self._last: dict[str, Messages] = {}
+
+    async def enter(self) -> None:
+        """To be awaited by whatever comes from outside, just before it is written and let on."""
+        if self._door is not None:
+            await self._door.enter()
+
+    def wanted(self, kind: str) -> int:
+        """The session asks for a permit. Returns its number."""
+        self._wanted += 1
+        self._write("want", id=self._wanted, kind=kind)
+        return self._wanted
+
+    def granted(self, wanted: int) -> None:
+        self._write("grant", id=wanted)
 
     def frame(self, media_time_ms: int, sha256: str) -> None:
         """A frame is about to be shown; its bytes are kept by their digest."""
@@ -99,6 +122,7 @@ class Tape:
     def _write(self, what: What, **data: Any) -> None:
         if self._file.closed:  # a session that was cut off may write its end later
             return
+        self._pulse.beat()
         line = {"t": round(self._now() - self._began, 6), "what": what, **data}
         self._file.write(orjson.dumps(line, option=orjson.OPT_NON_STR_KEYS) + b"\n")
 

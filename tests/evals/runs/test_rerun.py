@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
+
+import pytest
 
 from evals.replay.folder import read_rows
 from evals.runs.differences import Difference
@@ -12,7 +15,7 @@ from evals.runs.tape import read_tape, requests
 from memory.lines import Lines
 from orchestrator.backends.replay.repeats import SpokenLines
 from tests.evals.runs.stand import clip, script, watch
-from tests.fakes.engine import FakeEngine, Fault, of_kind
+from tests.fakes.engine import FakeEngine, Fault, Pace, of_kind
 from tests.fakes.solver import FakeSolver
 
 
@@ -61,6 +64,24 @@ async def test_an_engine_that_fails_and_a_solver_that_answers_late_come_back_the
     assert any(row["status"] == "failed" for row in rows)
     assert any(purpose == "solve" for purpose, _ in plans(run, "one"))
     assert await again(run, out) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_the_order_in_which_answers_came(tmp_path: Path, seed: int) -> None:
+    """Summaries, prewarms and decisions that take their time end in any order, and again in that order."""
+    rng = random.Random(seed)
+
+    async def now_and_then(seconds: float) -> None:
+        for _ in range(rng.randrange(40)):
+            await asyncio.sleep(0)
+
+    run, out = tmp_path / "run", tmp_path / "again"
+    pace = Pace(first_token_s=0.01, per_token_s=0.01)
+    async with FakeEngine(script, pace=pace, sleep=now_and_then) as engine:
+        clips = [clip(name, 26) for name in ("one", "two", "three")]
+        await watch(run, engine, clips, streams=3)
+    assert await again(run, out) == []
+    assert all(sorted(plans(run, each.id)) == sorted(plans(out, each.id)) for each in clips)
 
 
 async def test_a_rerun_of_a_rerun_is_the_same(tmp_path: Path) -> None:
