@@ -87,6 +87,7 @@ class NativeTrack:
         options = {_name(url): LinkOptions(url, engines.model, key) for url in engines.urls}
         limit = settings.limits.engine_sessions or profile.max_sessions
         rolls_over = profile.horizon.seed is not Seed.NONE and profile.horizon.context_tokens is not None
+        self._places = limit * len(options)
         self.pool = EnginePool(
             [EngineSpec(name, each, limit, rolls_over) for name, each in options.items()], clock
         )
@@ -137,6 +138,7 @@ class NativeTrack:
             self._ids,
             NativeOptions(
                 max_sessions=self.pool.capacity,
+                places=self._places,
                 max_pending_bytes=self._pending_bytes,
                 delegating=self._delegating,
             ),

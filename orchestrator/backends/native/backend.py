@@ -132,8 +132,8 @@ class NativeBackend:
             profile.horizon,
             memory,
             unit_ms=profile.audio.unit_ms,
-            spare=profile.max_sessions > 1,
-            unlimited=slides(config.extra_body.get("sliding_window_mode")),
+            spare=(self._options.places or profile.max_sessions) > 1,
+            unlimited=slides({**profile.extra_body, **config.extra_body}.get("sliding_window_mode")),
             seed=seed or config.instructions,
         )
         opening = rules.body(profile, self._equipped(config), seed)

@@ -22,6 +22,8 @@ class NativeOptions:
     """Times in seconds.
 
     :param max_sessions: that this service admits
+    :param places: of all engines together, those kept for changing over among them; ``None``: as the profile
+        has it for one engine
     :param max_pending_bytes: of input that no engine has taken yet
     :param outputs: outputs that may wait for the session to read them
     :param patience_s: how long an append waits to learn that a write failed
@@ -33,6 +35,7 @@ class NativeOptions:
     """
 
     max_sessions: int = 1
+    places: int | None = None
     max_pending_bytes: int = 16 * 1024 * 1024
     outputs: int = 256
     patience_s: float = 0.2

@@ -68,6 +68,7 @@ class Succession:
         while not live.closing and (wants := live.rollover.wants(now)):
             for want in wants:
                 await self._carry_out(want, now)
+            now = live.tools.clock.now()
 
     async def stop(self) -> None:
         """The session ends: nothing fresh is needed."""
