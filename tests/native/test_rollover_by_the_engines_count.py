@@ -8,11 +8,11 @@ import pytest
 
 from orchestrator.session.events import NoticeEvent
 from prompts.native import Counted
-from tests.fakes.duplex_engine import DuplexEngine
+from tests.fakes.duplex_engine import DuplexEngine, ScaledClock
 from tests.native.pairs import ENGINE, House, two_minutes
 
 COUNTED = Counted("0", "num_tokens_in", "num_tokens_out", streamed=True)
-SCALE = 40.0
+SCALE = 100.0
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,9 @@ async def test_the_context_is_what_the_engine_says(
     known = two_minutes()
     profile = replace(known, horizon=replace(known.horizon, counted=counted))
     like = replace(ENGINE, unit_tokens=unit_tokens)
-    async with DuplexEngine("every:5", like, time_scale=SCALE, max_sessions=2) as engine:
-        client = await House(engine, profile, rolls_over=True, scale=SCALE).open()
+    clock = ScaledClock(SCALE)
+    async with DuplexEngine("every:5", like, clock=clock, max_sessions=2) as engine:
+        client = await House(engine, profile, clock, rolls_over=True).open()
         await client.talk(0, seconds, silence=3)
         await client.close()
     notices = [event.code for event in client.seen if isinstance(event, NoticeEvent)]
