@@ -1,7 +1,7 @@
 # The orchestrator: `vigil serve` and the other commands, without any engine.
 FROM python:3.11-slim
 
-# Voices for `--voice-bridge system`.
+# Voices: of sessions that ask for audio (`--voice-bridge auto`), and stand-ins for others.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends flite espeak-ng \
     && rm -rf /var/lib/apt/lists/*

@@ -18,6 +18,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from bridges.media_http import HttpBody
 from bridges.media_images import PICTURES, ImageReader, is_pattern, matching, natural
 from bridges.media_live import LiveReader
 from bridges.media_types import (
@@ -31,7 +32,7 @@ from bridges.media_types import (
     Reader,
     shown,
 )
-from bridges.media_video import Opened, VideoReader, duration_ms, open_http, open_video
+from bridges.media_video import Opened, VideoReader, duration_ms, open_http, open_rtsp, open_video
 
 __all__ = [
     "MediaError",
@@ -50,7 +51,8 @@ VIDEOS = frozenset(
      ".ogv", ".wmv", ".y4m"}
 )  # fmt: skip
 _STREAMS = ("rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "srt", "mms")
-_HTTP = ("http://", "https://")
+_GUARDED = {"http": open_http, "https": open_http, "rtsp": open_rtsp, "rtsps": open_rtsp}
+"""Protocols in which a server may send its client elsewhere."""
 _READY = 4
 """Samples that wait for the consumer of a file; the decoder then waits too."""
 _SOUNDS = 256
@@ -209,12 +211,20 @@ def _remote(url: str, options: MediaOptions, place: Callable[[str], str] | None)
     def opened(url: str) -> Opened:
         if place is None:
             return open_video(url)
-        return open_http(url, place) if url.startswith(_HTTP) else open_video(place(url))
+        guarded = _GUARDED.get(_scheme(url))
+        return open_video(place(url)) if guarded is None else guarded(url, place)
 
-    if url.partition("://")[0].lower() in _STREAMS:
+    if _scheme(url) in _STREAMS:
         return LiveReader(url, options, open_=opened)
     with opened(url) as first:
-        endless = duration_ms(first.container, first.stream) is None or (first.body and first.body.endless)
+        behind = first.behind
+        endless = duration_ms(first.container, first.stream) is None or (
+            isinstance(behind, HttpBody) and behind.endless
+        )
     return (
         LiveReader(url, options, open_=opened) if endless else VideoReader([url], shown(url), options, opened)
     )
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0].lower()

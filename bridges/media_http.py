@@ -118,7 +118,7 @@ class HttpBody:
             if response.has_redirect_location:
                 response.close()
                 url = str(httpx.URL(url).join(response.headers["location"]))
-                if not url.startswith(("http://", "https://")):
+                if httpx.URL(url).scheme not in ("http", "https"):
                     raise MediaError("unsupported", f"{shown(self.name)} redirects to what is not HTTP")
                 continue
             self._take(response, start)

@@ -22,7 +22,8 @@ from av.video.stream import VideoStream
 from PIL import Image
 
 from bridges.frames import FrameBounds, bounded_size, encode_jpeg
-from bridges.media_http import HttpBody
+from bridges.media_http import REDIRECTS, HttpBody
+from bridges.media_rtsp import Relay
 from bridges.media_types import (
     MediaError,
     MediaFrame,
@@ -51,19 +52,19 @@ _EARLY = 512
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A container and its moving picture, closed when it is left. ``body``: where its bytes come from."""
+    """A container and its moving picture, closed when it is left. ``behind``: where its bytes come from."""
 
     container: InputContainer
     stream: VideoStream
-    body: HttpBody | None = None
+    behind: HttpBody | Relay | None = None
 
     def __enter__(self) -> Opened:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.container.close()
-        if self.body is not None:
-            self.body.close()
+        if self.behind is not None:
+            self.behind.close()
 
 
 def open_http(url: str, place: Callable[[str], str]) -> Opened:
@@ -77,6 +78,30 @@ def open_http(url: str, place: Callable[[str], str]) -> Opened:
     except BaseException:
         body.close()
         raise
+
+
+def open_rtsp(url: str, place: Callable[[str], str]) -> Opened:
+    """As ``open_video``, to nowhere but where ``place`` allows, redirects included."""
+    for _ in range(REDIRECTS + 1):
+        try:
+            relay = Relay(place(url), wait_s=OPEN_S)
+        except (OSError, ValueError) as failed:
+            raise MediaError("unreachable", f"{shown(url)} cannot be opened: {_why(failed)}") from failed
+        try:
+            opened = open_video(relay.url)
+        except MediaError as error:
+            relay.close()
+            if relay.location is None:
+                raise MediaError(error.code, error.message.replace(shown(relay.url), shown(url))) from None
+            if not relay.location.lower().startswith(("rtsp://", "rtsps://")):
+                raise MediaError("unsupported", f"{shown(url)} redirects to what is no RTSP") from None
+            url = relay.location
+            continue
+        except BaseException:
+            relay.close()
+            raise
+        return Opened(opened.container, opened.stream, relay)
+    raise MediaError("unreachable", f"{shown(url)} redirects too often")
 
 
 def open_video(location: str, body: HttpBody | None = None) -> Opened:

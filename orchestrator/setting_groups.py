@@ -91,8 +91,8 @@ class SourcesGroup(_Hosts):
 
     allow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="hosts from which RTSP, RTMP and SRT streams may be read; naming a private address or"
-        " network admits it",
+        description="hosts from which RTSP, RTMP and SRT streams may be read, and over HTTP at its ports;"
+        " HOST:PORT admits that port, naming a private address or network admits it",
     )
     folder: DirectoryPath | None = Field(
         None, description="folder below which files may be read; default: no files"

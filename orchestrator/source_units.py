@@ -31,10 +31,13 @@ class Units:
     """One source's pieces in, units out; every method returns what is ready, in order.
 
     :param origin_ms: the source's first picture on the session's media clock
+    :param silence_hz: rate of the silence that a picture without sound is given; ``None``: it goes alone
     """
 
-    def __init__(self, origin_ms: int) -> None:
+    def __init__(self, origin_ms: int, silence_hz: int | None = None) -> None:
         self._origin_ms = origin_ms
+        self._silence_hz = silence_hz
+        self._silent_ms: float | None = None  # where the last silence of that kind ended
         self._frames: list[FrameInput] = []
         self._pcm = bytearray()
         self._start_ms = 0.0
@@ -58,10 +61,10 @@ class Units:
     def _add_frame(self, piece: MediaFrame) -> list[TimedUnit]:
         frame = FrameInput(piece.data, self._origin_ms + piece.media_time_ms)
         if not self._rate:
-            return [TimedUnit(InputUnit((frame,)), frame.media_time_ms)]
+            return [self._without_sound(frame)]
         if frame.media_time_ms > self._end_ms + _WAITS_MS:
             # The sound has stopped coming: pictures wait for it no longer.
-            return [*self._flushed(), TimedUnit(InputUnit((frame,)), frame.media_time_ms)]
+            return [*self._flushed(), self._without_sound(frame)]
         self._frames.append(frame)
         if len(self._frames) > MAX_FRAMES:
             del self._frames[0]
@@ -73,11 +76,11 @@ class Units:
         pcm = piece.pcm
         units: list[TimedUnit] = []
         if not self._rate:
-            self._rate, self._start_ms = piece.rate, start_ms
+            self._rate, self._start_ms = piece.rate, max(start_ms, self._silent_ms or 0.0)
         gap_ms = start_ms - self._end_ms
         if gap_ms > _FILLED_MS:
             units += self._flushed()
-            self._start_ms = start_ms
+            self._start_ms = max(start_ms, self._silent_ms or 0.0)
         elif gap_ms > _LOOSE_MS:
             self._pcm += bytes(_BYTES * round(gap_ms * self._rate / 1000))
         elif gap_ms < -_LOOSE_MS:
@@ -100,6 +103,17 @@ class Units:
 
     def _flushed(self) -> list[TimedUnit]:
         units = [self._unit(len(self._pcm))] if self._pcm else []
-        units += [TimedUnit(InputUnit((frame,)), frame.media_time_ms) for frame in self._frames]
+        units += [self._without_sound(frame) for frame in self._frames]
         self._frames = []
         return units
+
+    def _without_sound(self, frame: FrameInput) -> TimedUnit:
+        """Where there must be sound, with the silence since what was before it; a second of it at most."""
+        at = frame.media_time_ms
+        if self._silence_hz is None:
+            return TimedUnit(InputUnit((frame,)), at)
+        before = max(self._silent_ms or 0.0, self._end_ms if self._rate else 0.0)
+        start = max(before, at - _FILLED_MS) if self._silent_ms is not None or self._rate else at
+        end = self._silent_ms = max(at, start + BLOCK_MS)
+        count = round((end - start) * self._silence_hz / 1000)
+        return TimedUnit(InputUnit((frame,), bytes(_BYTES * count)), round(start), end - start)

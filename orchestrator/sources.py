@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bridges.frames import FrameBounds
-from bridges.media import MediaError, MediaOptions, MediaPiece, MediaSource, open_media
+from bridges.media import MediaError, MediaFrame, MediaOptions, MediaPiece, MediaSource, open_media
 from bridges.media_types import shown
 from orchestrator.runtime.actor import Session
 from orchestrator.session.backend import Capabilities, Clock, Ids
@@ -151,6 +151,9 @@ class Sources:
         self._limits = limits
         inputs = (*capabilities.required_input_modalities, *capabilities.optional_input_modalities)
         self._hears = "audio" in inputs
+        self._sees = "video" in inputs
+        needs_sound = "audio" in capabilities.required_input_modalities
+        self._silence_hz = capabilities.input_rate_hz if needs_sound else None
         self._options = MediaOptions(
             bounds,
             capabilities.chunk_period_ms,
@@ -348,7 +351,8 @@ class Sources:
     async def _play(self, session: Session, room: _Room, reading: _Reading, media: MediaSource) -> None:
         newest = self._newest_ms(session.id)
         # Its clock goes on behind all that the session has seen, and heard of a source before.
-        units = Units(max(0 if newest is None else newest + self._options.period_ms, room.heard_ms))
+        origin = max(0 if newest is None else newest + self._options.period_ms, room.heard_ms)
+        units = Units(origin, self._silence_hz)
         live = media.info.kind == "live"
         began = self._clock.now()
         async with aclosing(media.feed()) as pieces:
@@ -363,6 +367,8 @@ class Sources:
         self, session: Session, room: _Room, reading: _Reading, units: Units, piece: MediaPiece
     ) -> None:
         reading.seen(piece.media_time_ms, self._clock.now() * 1000)
+        if isinstance(piece, MediaFrame) and not self._sees:
+            return
         before = units.dropped
         for unit in units.add(piece):
             await self._show(session, room, reading, unit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,3 +70,34 @@ def test_pictures_do_not_wait_for_sound_that_has_stopped() -> None:
     late = units.add(frame(3000))
     assert [each.media_time_ms for unit in late for each in unit.unit.frames] == [50, 3000]
     assert length_ms(late) == 100
+
+
+@given(
+    st.lists(st.integers(0, 9000), unique=True, min_size=1, max_size=20),
+    st.integers(0, 5000),
+    st.integers(0, 9000) | st.none(),
+)
+def test_where_there_must_be_sound_pictures_bring_silence(
+    times: list[int], origin: int, heard_from: int | None
+) -> None:
+    """Every unit has sound, all of it goes forward, and no picture waits."""
+    pieces: list[MediaPiece] = [frame(at) for at in times]
+    if heard_from is not None:
+        pieces += [sound(at) for at in range(heard_from, heard_from + 2000, 20)]
+    pieces.sort(key=lambda piece: (piece.media_time_ms, isinstance(piece, MediaSound)))
+    units = through(Units(origin, RATE), pieces)
+    assert all(unit.unit.pcm for unit in units)
+    end = 0.0
+    for unit in units:
+        assert unit.start_ms >= end - 1 and unit.duration_ms <= 1200 and unit.unit.pcm is not None
+        assert len(unit.unit.pcm) / 4 / RATE * 1000 == pytest.approx(unit.duration_ms, abs=1)
+        end = unit.start_ms + unit.duration_ms
+    if heard_from is None:
+        shown = [each.media_time_ms - origin for unit in units for each in unit.unit.frames]
+        assert shown == sorted(times)
+
+
+def test_a_camera_without_sound_is_a_second_of_silence_a_second() -> None:
+    units = through(Units(0, RATE), [frame(at) for at in range(0, 5000, 1000)])
+    assert [unit.start_ms for unit in units] == [0, 200, 1000, 2000, 3000]
+    assert length_ms(units) == 4000 and not any(any(unit.unit.pcm or b"") for unit in units)

@@ -114,6 +114,7 @@ class HearingBackend:
         self._one_at_a_time = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
         self._reported = False  # of the utterance that is going on, or went on last
+        self._paused = False  # the client was told to pause
         self._suspected = False  # what holds the answer is not known to be speech
         self._holding = Holding(clock, ears.options.verdict_s, self._held, self._count)
         self._counts = Counter(dict.fromkeys(COUNTED, 0))
@@ -303,8 +304,11 @@ class HearingBackend:
             holding.hold()
 
     def _held(self, held: bool) -> None:
-        """Tell a client that can pause; at most one such word waits to be read."""
-        if self._holding.pauses and not self._stream.drop(lambda output: isinstance(output, PlaybackHeld)):
+        """Tell a client that can pause, and that it may go on; one such word waits at most."""
+        if held == self._paused or (held and not self._holding.pauses):
+            return
+        self._paused = held
+        if not self._stream.drop(lambda output: isinstance(output, PlaybackHeld)):
             self._stream.slip_in(PlaybackHeld(self._fence, held), first=held)
 
     async def _ended(self, utterance: Utterance) -> None:

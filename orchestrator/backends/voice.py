@@ -20,6 +20,8 @@ from orchestrator.session.backend import (
 )
 from orchestrator.session.fence import Fence
 
+LATEST_S = 10.0
+"""That much later than it could be a client may play, and is waited for."""
 _DROP_S = 1.0
 """Real seconds that a speaker may take to stop; one that ignores being stopped is abandoned."""
 
@@ -99,9 +101,11 @@ class Voice:
             self._speaking.cancel()
 
     def played(self, played_ms: int) -> None:
-        """It was played up to there: a client that pauses, or plays late, is not sent more than the lead."""
-        if self._first_at is not None:
-            self._began_at = max(self._first_at, self._tools.clock.now() - played_ms / 1000)
+        """It was played up to there: a client that pauses, or plays late, is not sent more than the lead. One
+        that does not get on with it does not keep the session from going on."""
+        if (first := self._first_at) is not None:
+            began = self._tools.clock.now() - played_ms / 1000
+            self._began_at = min(max(first, began), first + LATEST_S)
 
     async def drop(self) -> None:
         """Say no more. What was put out already is not taken back here."""

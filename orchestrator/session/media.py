@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.session.commands import AppendInput
-from orchestrator.session.units import InputUnit
 from orchestrator.wire.audio import Samples
 from orchestrator.wire.client import InputAppend
 from orchestrator.wire.errors import InvalidRequest
@@ -81,21 +79,6 @@ def holds_speech(append: InputAppend, samples: Samples, silence_rms: float) -> b
     if append.overlap_silence_rms is not None:
         floor = append.overlap_silence_rms
     return rms(samples) >= floor if samples.size else False
-
-
-def sound(
-    operation_id: str, samples: Samples, start_ms: float, rate_hz: int, *, silence_rms: float
-) -> AppendInput:
-    """An append of sound that the service has by itself: from a camera's microphone, for one.
-
-    :param samples: at ``rate_hz``, which is the session's ``capabilities.input_rate_hz``
-    :param start_ms: where they begin on the source's own clock; a jump forward says that sound is missing
-    :param silence_rms: the session's ``config.overlap_silence_rms``
-    """
-    speech = bool(samples.size) and rms(samples) >= silence_rms
-    unit = InputUnit(pcm=samples.astype(np.float32).tobytes(), speech=speech, start_ms=start_ms)
-    duration_ms = samples.size * 1000 / rate_hz
-    return AppendInput(operation_id, unit, is_speech=speech, duration_ms=duration_ms, start_ms=start_ms)
 
 
 def rms(samples: Samples) -> float:

@@ -11,6 +11,7 @@ from orchestrator.session.backend import (
     SessionConfig,
     SpeechStarted,
     TextDelta,
+    TurnDetection,
     TurnEnd,
 )
 from tests.backends.hearing_rig import NEXT, SOUND, Rig, hearing
@@ -154,4 +155,14 @@ async def test_a_client_that_can_not_pause_is_told_nothing_and_sent_nothing() ->
     assert not rig.out[before:]
     await rig.hears(quiet(64))
     assert rig.out[before:] == [MORE, SOUND]
+    await ended(rig)
+
+
+async def test_who_was_told_to_pause_is_told_to_go_on_even_if_they_ask_for_it_no_more() -> None:
+    rig = await pausing()
+    await rig.hears(loud(64))
+    await rig.backend.update(SessionConfig("m", turn_detection=TurnDetection(), auto_response=True))
+    await rig.hears(quiet(64))
+    await rig.hears(loud(64), quiet(64))
+    assert rig.of(PlaybackHeld) == [PAUSE, RESUME]
     await ended(rig)

@@ -133,6 +133,16 @@ async def test_a_client_that_pauses_is_sent_no_more_than_the_lead_before_it_play
     await ended(rig)
 
 
+async def test_a_client_that_says_again_and_again_that_it_has_played_nothing_is_not_waited_for() -> None:
+    rig = await spoken(options=SpokenOptions(lead_s=1.0))
+    await rig.emits(*answer("word " * 40))
+    for _ in range(40):
+        await rig.backend.playback("resp", START, 0, 0)
+        await rig.clock.advance(0.5)
+    assert rig.text == "word " * 40 and isinstance(rig.out[-1], TurnEnd)
+    await ended(rig)
+
+
 async def test_the_sound_runs_ahead_of_its_playing_by_no_more_than_the_lead() -> None:
     rig = await spoken(options=SpokenOptions(lead_s=1.0))
     await rig.emits(*answer("word " * 40))

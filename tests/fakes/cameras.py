@@ -24,10 +24,12 @@ class RtspCamera:
     """``async with RtspCamera() as camera``: films at ``camera.url``; ``kill`` and ``start`` are its outages.
 
     :param login: ``USER:PASSWORD`` that it asks for; ``speech``: what it hears, S16LE at 8 kHz
+    :param silent: it has no track of sound
     """
 
-    def __init__(self, *, login: str | None = None, speech: Path | None = None) -> None:
+    def __init__(self, *, login: str | None = None, speech: Path | None = None, silent: bool = False) -> None:
         self._options = [
+            *(["--silent"] if silent else []),
             *(["--login", login] if login else []),
             *(["--speech", str(speech)] if speech else []),
         ]

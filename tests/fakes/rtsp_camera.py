@@ -67,10 +67,9 @@ class Camera:
 
     def _film(self, element: Any) -> None:
         first = 0
-        sources: list[tuple[Any, Callable[[int], bytes]]] = [
-            (element.get_by_name("video"), picture),
-            (element.get_by_name("sound"), lambda number: self._sound(number, first)),
-        ]
+        sources: list[tuple[Any, Callable[[int], bytes]]] = [(element.get_by_name("video"), picture)]
+        if (sounds := element.get_by_name("sound")) is not None:
+            sources.append((sounds, lambda number: self._sound(number, first)))
         pipeline = element
         while pipeline.get_parent() is not None:
             pipeline = pipeline.get_parent()
@@ -97,6 +96,7 @@ def main() -> None:
     parser.add_argument("--epoch", type=float, required=True)
     parser.add_argument("--login", help="USER:PASSWORD")
     parser.add_argument("--speech", type=Path)
+    parser.add_argument("--silent", action="store_true", help="without a track of sound")
     given = parser.parse_args()
     gi: Any = import_module("gi")
     gi.require_version("Gst", "1.0")
@@ -109,7 +109,7 @@ def main() -> None:
     server.set_address("127.0.0.1")
     server.set_service(given.port)
     factory = rtsp.RTSPMediaFactory.new()
-    factory.set_launch(f"( {VIDEO}{SOUND} )")
+    factory.set_launch(f"( {VIDEO}{'' if given.silent else SOUND} )")
     factory.set_shared(True)
     factory.connect(
         "media-configure", Camera(gst, given.epoch, given.speech and given.speech.read_bytes()).configure
