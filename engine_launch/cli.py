@@ -70,7 +70,8 @@ def make_app(
         with _errors_told(out), _drawn(out) as progress:
             wanted = load_profile(profile)
             if model is not None:
-                named = {"path": model, "served_name": wanted.model.served_name, "builder": None, "ask": None}
+                nothing = dict.fromkeys(("shipped", "builder", "ask"))
+                named = {**nothing, "path": model, "served_name": wanted.model.served_name}
                 wanted = wanted.changed(model=named)
             duplex = duplex_for_family(wanted.family) if wanted.duplex and wanted.family else None
             running = launch.up(wanted, name=name, host=host, port=port, duplex=duplex, progress=progress)

@@ -18,7 +18,7 @@ from engine_launch.duplex_spec import DuplexSpec
 from engine_launch.duplex_trial import probe_duplex
 from engine_launch.errors import CheckpointError, LaunchError, NotRunning, ProfileError
 from engine_launch.liveness import Liveness, Probe, probe
-from engine_launch.paths import cache_dir, run_dir
+from engine_launch.paths import PACKAGE, cache_dir, run_dir
 from engine_launch.profile import ImageCache, Profile, require_gpus
 from engine_launch.standin.checkpoint import Recipe, build_checkpoint
 from engine_launch.supervisor import Running
@@ -222,7 +222,9 @@ def _environment(venv: EngineVenv, profile: Profile, extra: Mapping[str, str]) -
 def _model(
     venv: EngineVenv, env: Mapping[str, str], profile: Profile, recipe: Recipe, progress: Progress
 ) -> str:
-    if profile.model.builder == "standin":
+    if profile.model.shipped is not None:
+        return str(PACKAGE / profile.model.shipped)
+    if profile.model.builder == "programmed":
         return str(build_checkpoint(venv.python, env, recipe, progress))
     if profile.model.builder == "smollm2":
         return str(build_text_model(venv, env, progress))

@@ -32,20 +32,23 @@ class ModelSource(_Table):
     """Which weights are served, and under which name clients ask for them.
 
     :param path: a folder or a Hugging Face id
-    :param builder: built on first use instead: ``standin``, a tiny model that watches; ``smollm2``, a small
-        language model with real weights
+    :param shipped: a folder of this package with weights that come with it
+    :param builder: built on first use instead: ``programmed``, a tiny model whose answers are a script;
+        ``smollm2``, a small language model with real weights
     :param ask: what to name with ``--model`` where no public id can be given
     """
 
     served_name: str
     path: str | None = None
-    builder: Literal["standin", "smollm2"] | None = None
+    shipped: str | None = None
+    builder: Literal["programmed", "smollm2"] | None = None
     ask: str | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelSource:
-        if (self.path is not None) + (self.builder is not None) + (self.ask is not None) != 1:
-            raise ValueError("give one of path, builder and ask")
+        given = [source for source in (self.path, self.shipped, self.builder, self.ask) if source is not None]
+        if len(given) != 1:
+            raise ValueError("give one of path, shipped, builder and ask")
         return self
 
 

@@ -1,7 +1,8 @@
 """``make demo``: a real clip through a real engine, over the served API and with ``vigil replay``.
 
-Starts the stand-in engine (or takes the one that runs), ``vigil serve`` in front of it, and replays the same
-clip twice, side by side: two sessions on one engine. Stops whatever it started, also when it is interrupted.
+Starts an engine whose answers are a script (or takes the one that runs), ``vigil serve`` in front of it, and
+replays the same clip twice, side by side: two sessions on one engine. Stops whatever it started, also when it
+is interrupted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from engine_launch.profile import load_profile
 from evals.clips import ClipMissing, clip, slowed
 from evals.report.render import number, percent, size
 
-PROFILE = "standin-cpu"
+PROFILE = "programmed-cpu"
 OUT = Path("demo-out")
 SLOWER = 25
 """The clip has 25 frames a second; this much slower it shows one a second: 250 ticks, two full chunks."""
@@ -62,7 +63,7 @@ def demo(stack: ExitStack) -> None:
     OUT.mkdir(exist_ok=True)
     video = slowed(clip("bikes.mp4"), OUT / "bikes-slow.mp4", SLOWER)
     step(f"a clip of 250 frames, one a second: {video}")
-    engine = stack.enter_context(running_engine())
+    engine = stack.enter_context(running_engine(PROFILE))
     server = stack.enter_context(serving(engine))
     beside = OUT / "replay.log"
     step(f"the clip through the served API; beside it the same through vigil replay, told in {beside}")
@@ -76,8 +77,8 @@ def demo(stack: ExitStack) -> None:
     step("what came of it")
     show({"served API": OUT / "served", "vigil replay": OUT / "replay"})
     console.print(
-        "The stand-in model has no idea what it sees: its answers carry no meaning until a trained model\n"
-        "is in its place. The prompts, the timing, the cache and the bytes are those of a real engine.",
+        "The model behind it says a script, whatever it sees. The prompts, the timing, the cache and the\n"
+        "bytes are those of a real engine; make eval shows a model that sees.",
         style="yellow",
     )
     for name in ("served", "replay"):
@@ -89,14 +90,14 @@ def step(text: str) -> None:
 
 
 @contextmanager
-def running_engine() -> Iterator[str]:
-    """The URL of the stand-in engine; one that runs already is used and left running."""
-    found = supervisor.find(PROFILE)
+def running_engine(profile: str) -> Iterator[str]:
+    """The URL of an engine on this machine; one that runs already is used and left running."""
+    found = supervisor.find(profile)
     if found is not None and found.alive():
-        step(f"the stand-in engine runs already at {found.url}")
+        step(f"{profile} runs already at {found.url}")
         yield found.url
         return
-    step("starting the stand-in engine (the first time its own environment is made: some minutes)")
+    step(f"starting {profile} (the first time its own environment is made: some minutes)")
     said = ""
 
     def tell(what: str, text: str) -> None:
@@ -105,11 +106,11 @@ def running_engine() -> Iterator[str]:
             console.print(f"   {what}: {text}", soft_wrap=True, highlight=False, markup=False)
         said = what
 
-    started = launch.up(load_profile(PROFILE), port=free_port(), progress=tell)
+    started = launch.up(load_profile(profile), port=free_port(), progress=tell)
     try:
         yield started.url
     finally:
-        step("stopping the stand-in engine")
+        step(f"stopping {profile}")
         supervisor.stop(started, STOP_S)
 
 

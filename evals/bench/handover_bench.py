@@ -89,7 +89,7 @@ def result_of(figures: HandoverFigures, engine: Engine, period_s: float) -> dict
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="handover_bench", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--engine", help="URL or profile; default: the settings'")
+    parser.add_argument("--engine", default="programmed-cpu", help="URL or profile (default: %(default)s)")
     parser.add_argument(
         "--period", type=float, help="seconds between ticks; default: the model's; 0: back to back"
     )

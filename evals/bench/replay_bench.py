@@ -204,7 +204,7 @@ async def _session(
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="replay_bench", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--engine", help="URL or profile; default: the settings'")
+    parser.add_argument("--engine", default="programmed-cpu", help="URL or profile (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = parser.parse_args()
     console = Console()

@@ -95,11 +95,11 @@ def boot(
     script: Script | None = None,
     flags: Mapping[str, bool | int | str] | None = None,
 ) -> RealEngine:
-    """Start ``standin-cpu``, or join the one of that name that another worker of this run started.
+    """Start ``programmed-cpu``, or join the one of that name that another worker of this run started.
 
     :param context: tokens; ``images``: in one prompt; ``script``: what the model may say; ``flags``: others
     """
-    profile = load_profile("standin-cpu")
+    profile = load_profile("programmed-cpu")
     changed: dict[str, object] = dict(flags or {})
     if context is not None:
         changed["max-model-len"] = context

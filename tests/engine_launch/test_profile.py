@@ -127,7 +127,7 @@ def test_flags_of_newer_engines_are_left_out_for_older_ones(tmp_path: Path) -> N
         (GOOD.replace('family = "joyvl"\n', ""), "family"),
         (GOOD.replace('[image_cache]\nkind = "lru"\nmib = 512\n', ""), "image_cache go together"),
         (GOOD + "colour = 3\n", "deadlines.colour"),
-        (GOOD.replace('path = "/models/mine"\n', ""), "give one of path, builder and ask"),
+        (GOOD.replace('path = "/models/mine"\n', ""), "give one of path, shipped, builder and ask"),
         (GOOD + '[[flags_since]]\nversion = "new"\nflags = {}\n', "not a version"),
     ],
 )

@@ -29,7 +29,7 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Start]:
     """``start("crash")``: ``launch.up`` of a pretended engine, in a cache folder of its own."""
     monkeypatch.setenv("VIGIL_CACHE", str(tmp_path))
     profile = load_profile("standin-cpu").changed(
-        deadlines={"boot_s": 90.0, "warmup_s": 90.0, "stop_s": 5.0}, model={"path": "x/y", "builder": None}
+        deadlines={"boot_s": 90.0, "warmup_s": 90.0, "stop_s": 5.0}, model={"path": "x/y", "shipped": None}
     )
     monkeypatch.setattr(
         launch, "engine_venv", lambda kind, progress: EngineVenv(Path(sys.executable), "0.32.0", False)
