@@ -45,5 +45,5 @@ def test_memory_of_completed_operations_is_bounded() -> None:
     for i in range(5000):
         operations.add(f"op{i}")
         operations.answered(i, [])
-    assert operations.statistics() == {"waiting": 0, "remembered": 2048}
+    assert operations.statistics() == {"waiting": 0, "remembered": 256}
     assert operations.known("op4999") and not operations.known("op0")
