@@ -39,8 +39,8 @@ MAY_GROW_MB = 12.0
 LIMITS = (
     *("--limits-sessions", "1000", "--auth-quota-handshakes-per-minute", "100000"),
     *("--limits-idle-s", "60", "--realtime-grace-s", "20"),
-    # So that what a session keeps is as much as it may be by the end of the warm-up.
-    *("--realtime-history-items", "64", "--memory-chunk-frames", "40"),
+    # So that a conversation is as long as it may be by the end of the warm-up.
+    *("--realtime-history-items", "64"),
 )
 
 
