@@ -15,6 +15,8 @@ from tests.fakes.duplex_engine.script import Act, Director, Kind, Samples, Unit,
 from tests.fakes.duplex_engine.speech import Speech, SpokenResponse
 from tests.fakes.duplex_engine.timing import Clock
 
+LATE = 0.05
+"""Of a unit: one that comes in its time is there before silence is put in its place."""
 AUTO_SILENCE_UNITS, TURN_SILENCE_UNITS = 64, 8
 
 
@@ -99,7 +101,9 @@ class Model:
             return await self._queue.get()
         due = self._anchor + self._profile.unit_ms / 1000
         arrival = asyncio.create_task(self._queue.get())
-        timer = asyncio.create_task(self._clock.sleep(due - self._clock.now()))
+        timer = asyncio.create_task(
+            self._clock.sleep(due + LATE * self._profile.unit_ms / 1000 - self._clock.now())
+        )
         try:
             await asyncio.wait({arrival, timer}, return_when=asyncio.FIRST_COMPLETED)
             if arrival.done():
