@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from evals.scenes.layout import make_scene
-from evals.scenes.levels import LEVELS, WORDS, Split
+from evals.scenes.levels import LEVELS, WORDS, LevelName, Split
 from evals.scenes.render import render
 from evals.scenes.spec import Kind, Scene, Sign, Thing
 from evals.scenes.truth import named, visible
@@ -40,7 +40,7 @@ SKILLS: tuple[tuple[str, float], ...] = (
     ("delegate", 2.0),
 )
 """What is asked, and how often."""
-LEVEL = "plain"
+LEVEL: LevelName = "plain"
 LONGEST = 2048
 
 
@@ -101,6 +101,7 @@ def lesson(seed: int, pack: Pack, layout: Layout, split: Split = "train") -> Les
     return Lesson(pictures, shown, tasks)
 
 
+Box = tuple[float, float, float, float, float, float]
 REACH = 1 / 16
 """How far things are moved from the places their split has: one place of its lattice."""
 
@@ -111,31 +112,31 @@ def stirred(scene: Scene, rng: np.random.Generator) -> Scene:
     The places of a split lie on a lattice as fine as the model's patches: a model that sees them alone knows
     things at those places of a patch, and at no others.
     """
-    boxes = [_box(item) for item in (*scene.things, *scene.signs)]
-    moved: list[Thing | Sign] = []
-    for index, item in enumerate((*scene.things, *scene.signs)):
-        for _ in range(6):
-            right, down = (float(step) for step in rng.uniform(-REACH, REACH, 2))
-            left, top, wide, high, start, end = boxes[index]
-            box = (left + right, top + down, wide + right, high + down, start, end)
-            if (
-                min(box[:2]) < 0.01
-                or max(box[2:4]) > 0.99
-                or any(_meets(box, other) for n, other in enumerate(boxes) if n != index)
-            ):
-                continue
-            boxes[index] = box
-            if isinstance(item, Thing):
-                item = replace(item, path=tuple((t, x + right, y + down) for t, x, y in item.path))
-            else:
-                item = replace(item, x=item.x + right, y=item.y + down)
-            break
-        moved.append(item)
-    count = len(scene.things)
-    return replace(scene, things=tuple(moved[:count]), signs=tuple(moved[count:]))  # type: ignore[arg-type]
+    items: tuple[Thing | Sign, ...] = (*scene.things, *scene.signs)
+    boxes = [_box(item) for item in items]
+    things: list[Thing] = []
+    signs: list[Sign] = []
+    for index, item in enumerate(items):
+        right, down = _step(boxes, index, rng)
+        left, top, wide, high, start, end = boxes[index]
+        boxes[index] = (left + right, top + down, wide + right, high + down, start, end)
+        if isinstance(item, Thing):
+            things.append(replace(item, path=tuple((t, x + right, y + down) for t, x, y in item.path)))
+        else:
+            signs.append(replace(item, x=item.x + right, y=item.y + down))
+    return replace(scene, things=tuple(things), signs=tuple(signs))
 
 
-Box = tuple[float, float, float, float, float, float]
+def _step(boxes: list[Box], index: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Where to move a thing: within the picture, into no other thing; nowhere, if no place is found."""
+    left, top, wide, high, start, end = boxes[index]
+    for _ in range(6):
+        right, down = (float(step) for step in rng.uniform(-REACH, REACH, 2))
+        box = (left + right, top + down, wide + right, high + down, start, end)
+        inside = min(box[:2]) >= 0.01 and max(box[2:4]) <= 0.99
+        if inside and not any(_meets(box, other) for n, other in enumerate(boxes) if n != index):
+            return right, down
+    return 0.0, 0.0
 
 
 def _box(item: Thing | Sign) -> Box:

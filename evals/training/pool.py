@@ -137,7 +137,7 @@ def collate(chosen: Sequence[Ready], pool: Pool) -> dict[str, Any]:
         ids[row, : one.length] = one.task.tokens.ids
         places[:, row, : one.length] = one.task.tokens.places
     rows = [(row * length, one, one.task.tokens) for row, one in enumerate(chosen)]
-    parts = {
+    parts: dict[str, list[npt.NDArray[Any]]] = {
         "seen": [base + one.seen for base, one, _ in rows],
         "wanted": [base + one.said - 1 for base, one, _ in rows],
         "ticks": [base + tokens.ticks for base, _, tokens in rows],

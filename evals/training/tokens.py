@@ -92,10 +92,14 @@ class Layout:
 
     def __init__(self, tokenizer: Tokenizer, silence: str) -> None:
         self._tokenizer = tokenizer
-        self.ids = {name: int(tokenizer.token_to_id(name)) for name in CONTROL}
-        self._silence = int(tokenizer.token_to_id(silence))
+        self.ids = {name: self._one(name) for name in CONTROL}
+        self._silence = self._one(silence)
         opening = self._encode(f"{START}assistant\n")
         self._opening = opening
+
+    def _one(self, token: str) -> int:
+        (number,) = self._encode(token)
+        return number
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
