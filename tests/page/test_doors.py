@@ -76,6 +76,30 @@ async def test_a_line_that_breaks_is_taken_up_again(tmp_path: Path) -> None:
         await visit.reads("#start", "Start again")
 
 
+async def test_a_tab_that_is_doubled_takes_the_session_with_it(tmp_path: Path) -> None:
+    """Browsers copy what a tab keeps. The first one says where the session went, and sends no more."""
+    async with Scripted() as server, Visit(server.url, tmp_path) as visit:
+        await visit.ready()
+        await visit.click("Camera")
+        await visit.start()
+        (session,) = server.registry.sessions()
+        async with visit.page.context.expect_page() as opened:
+            await visit.page.evaluate("void window.open(location.href)")
+        other = await opened.value
+        await other.wait_for_selector("#state[data-state=open]")
+        await visit.reads("#notices", "The session goes on in another window.")
+        assert await visit.page.locator("#state[data-state=over]").count() == 1
+        assert [s.id for s in server.registry.sessions()] == [session.id]
+        sent = len(visit.sent)
+        await other.fill("#ask-text", "Who is there?")
+        await other.press("#ask-text", "Enter")
+        await eventually(lambda: any(call.method == "tell" for call in server.backend().calls))
+        assert len(visit.sent) == sent
+        await visit.page.reload()
+        await visit.ready()
+        assert await visit.page.locator("#state[data-state=idle]").count() == 1, "it does not take it back"
+
+
 async def test_a_session_that_is_refused_is_told_why(tmp_path: Path) -> None:
     async with (
         FakeEngine() as engine,
