@@ -159,6 +159,7 @@ async def test_many_sessions_share_one_recogniser(tmp_path: Path) -> None:
         async with Talker(served.url, opening={"turn_detection": VAD}) as t:
             await play(t, np.concatenate((silence(0.5), samples, silence(1.0))))
             heard = await t.until(COMPLETED)
+            assert not t.of("error")
             return word_errors(said, heard["transcript"])
 
     async with (
