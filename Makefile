@@ -12,7 +12,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup system peers voices demo eval test lint format clean
-.PHONY: bench-replay bench-handover bench-memory bench-store bench-native bench-soak bench-fuzz
+.PHONY: bench-replay bench-handover bench-memory bench-store bench-native bench-soak bench-fuzz bench-failover
 .PHONY: bench-ears bench-voice bench-speech
 
 help: ## this list
@@ -80,6 +80,9 @@ bench-soak: setup ## 200 sessions for ten minutes: nothing grows or leaks; what 
 
 bench-ears: setup system ## end of speech to its words, word errors and processor time, on recorded speech
 	$(BIN)/python -m evals.bench.ears_bench
+
+bench-failover: setup ## an orchestrator and an engine of two each killed under load: when every session goes on
+	$(BIN)/python -m evals.bench.failover
 
 bench-fuzz: setup ## 20,000 malformed and reordered events over real sockets
 	$(BIN)/python -m evals.bench.fuzz

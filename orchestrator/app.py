@@ -15,12 +15,14 @@ from bridges.image_fetch import ImageFetcher
 from bridges.speech import Speaker
 from memory.fold import Memory
 from memory.store.errors import StoreError
+from memory.store.leases import Process
 from memory.store.store import DAY_MS, Keeping
 from memory.tally import Tally
 from orchestrator.api.access import LOCAL_TENANT, Access
 from orchestrator.api.body import BodyBudget
 from orchestrator.api.context import ApiContext, ApiLimits, MemoryView, RealtimeLimits
 from orchestrator.api.failed_logins import FailedLogins
+from orchestrator.api.forward import Forwarder
 from orchestrator.api.idempotency import Idempotency
 from orchestrator.api.metrics import Metrics
 from orchestrator.api.peer import OpenSockets
@@ -37,6 +39,7 @@ from orchestrator.keeping import DurableKeeper, Keeper, ToldLog, TransientKeeper
 from orchestrator.native_setup import NativeEngines
 from orchestrator.native_track import NativeTrack
 from orchestrator.observed import Observed
+from orchestrator.owning import Owning
 from orchestrator.records import Records, counted
 from orchestrator.replay_engines import Engines
 from orchestrator.replay_track import check_settings, replay_track
@@ -111,6 +114,16 @@ class Core:
                 runtime=track.runtime,
             ),
         )
+        self.owning: Owning | None = None
+        if keeper.store is not None and keeper.store.leases is not None:
+            self.owning = Owning(
+                keeper.store,
+                keeper.store.leases,
+                self.registry,
+                self.clock,
+                settings.store.heartbeat_s,
+                lambda: self.defaults,
+            )
         self._parts: dict[str, _Parts] = {}
         self._endings: dict[str, asyncio.Task[None]] = {}
         self.records: Records | None = None
@@ -178,6 +191,8 @@ class Core:
             _log.warning("a session could not be opened: %s", fault.message)
             raise told_of(fault) from fault
         session_id = kept.session_id
+        if self.owning is not None:
+            self.owning.took(session_id)
         tally = counted(kept, self.metrics)
         if self.records is not None:
             await self.records.opening(session_id, kept)
@@ -209,9 +224,11 @@ class Core:
             if session is not None:
                 await session.closed.wait()
             await released()
-        except StoreError:
-            _log.exception("session %s: its log could not be closed", session_id)
+        except StoreError as fault:
+            _log.warning("session %s: its log could not be closed: %s", session_id, fault.message)
         finally:
+            if self.owning is not None:
+                self.owning.let_go(session_id)
             del self._endings[session_id]
             if self.records is not None:
                 self.records.news(session_id)
@@ -245,6 +262,7 @@ class Core:
             "lag_seconds": max((p.lag_s or 0.0 for p in self._parts.values()), default=0.0),
             **({"store_writer": store["writer"], "store_open": float(store["open"])} if store else {}),
             **(self.records.gauges() if self.records else {}),
+            **(self.owning.gauges() if self.owning else {}),
             **self.sources.gauges(),
             **self.track.gauges(tuple(parts.built for parts in self._parts.values())),
         }
@@ -284,7 +302,7 @@ async def _durable(settings: Settings, clock: SystemClock) -> DurableKeeper:
     )
     try:
         return await DurableKeeper.open(
-            settings.data, clock, url.get_secret_value() if url else None, keeping
+            settings.data, clock, url.get_secret_value() if url else None, keeping, _process(settings)
         )
     except StoreError as error:
         where = "store.url" if url else f"the data folder {settings.data}"
@@ -294,16 +312,27 @@ async def _durable(settings: Settings, clock: SystemClock) -> DurableKeeper:
         raise SetupError(told, "data_unusable", Exit.USAGE) from error
 
 
+def _process(settings: Settings) -> Process | None:
+    """This process, if it is one of several."""
+    if settings.advertise is None:
+        return None
+    return Process(system_ids("process-"), settings.advertise, settings.store.life_s)
+
+
 def make_app(core: Core) -> FastAPI:
     """The HTTP application. Its lifespan watches the engine and, at the end, drains and closes the core."""
     settings = core.settings
     fetcher = _fetcher(settings)
+    forwarder = Forwarder(settings.timeouts.request_s) if core.owning is not None else None
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         if core.records is not None:
             await core.records.start()
         tasks = [asyncio.create_task(core.track.watch()), asyncio.create_task(_sweep(core))]
+        # The heart beats until the last session is closed.
+        if core.owning is not None:
+            tasks.append(asyncio.create_task(core.owning.run()))
         try:
             yield
         finally:
@@ -313,8 +342,10 @@ def make_app(core: Core) -> FastAPI:
             await asyncio.gather(*tasks, return_exceptions=True)
             if fetcher is not None:
                 await fetcher.aclose()
+            if forwarder is not None:
+                await forwarder.aclose()
 
-    return make_api(_context(core, fetcher), lifespan)
+    return make_api(_context(core, fetcher, forwarder), lifespan)
 
 
 def _cost(record: Mapping[str, Any]) -> float:
@@ -339,7 +370,7 @@ def _operators(settings: Settings) -> Callable[[str], bool]:
     return lambda tenant: tenant in named or (tenant == LOCAL_TENANT and not settings.auth.required)
 
 
-def _context(core: Core, fetcher: ImageFetcher | None) -> ApiContext:
+def _context(core: Core, fetcher: ImageFetcher | None, forwarder: Forwarder | None) -> ApiContext:
     settings, offer, records = core.settings, core.track.offer, core.records
     assert records is not None, "a service keeps its sessions"
     limits = settings.limits
@@ -394,6 +425,8 @@ def _context(core: Core, fetcher: ImageFetcher | None) -> ApiContext:
         sessions=records.directory,
         sources=core.sources,
         sockets=core.sockets,
+        homes=core.owning,
+        forwarder=forwarder,
     )
 
 

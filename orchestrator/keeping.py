@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from memory.facts import AnyFact, parse_fact
 from memory.render import RENDERER
 from memory.store.base import Entry, FrameStore
-from memory.store.errors import SessionGone, StoreError
+from memory.store.errors import SessionExists, SessionGone, StoreError
+from memory.store.leases import Process
 from memory.store.session import DurableSession
 from memory.store.store import Keeping, Store
 from memory.store.transient import TransientFrames, TransientLog
@@ -197,16 +198,22 @@ class DurableKeeper:
 
     @classmethod
     async def open(
-        cls, data: Path, clock: Clock, url: str | None = None, keeping: Keeping | None = None
+        cls,
+        data: Path,
+        clock: Clock,
+        url: str | None = None,
+        keeping: Keeping | None = None,
+        process: Process | None = None,
     ) -> DurableKeeper:
         """:param data: an existing folder, as an absolute path
         :param url: of a PostgreSQL database; default: an SQLite file in the folder
+        :param process: this one, where several share the database and the folder
         :raises StoreError: it can't be opened
         """
         url = url or f"sqlite:///{data}/vigil.db"
         lock = FolderLock(data, alone=False)
         try:
-            store = await Store.open(url, data, now_ms=clock.wall_ms, keeping=keeping)
+            store = await Store.open(url, data, now_ms=clock.wall_ms, keeping=keeping, process=process)
         except BaseException:
             lock.release()
             raise
@@ -216,21 +223,23 @@ class DurableKeeper:
         keys = await self.store.keys(spec.tenant)
         session, past, packs = await self._cut_off(spec, lasting)
         if session is None:
-            session = await self.store.create(
-                spec.session_id,
-                tenant=spec.tenant,
-                model=spec.config.model,
-                pack_digest=lasting.digest,
-                renderer=lasting.renderer,
-                alias=spec.alias,
-            )
+            try:
+                session = await self._create(spec, lasting)
+            except SessionExists:
+                if self.store.leases is None:
+                    raise
+                # Another process has just begun a session of this alias, or let one go.
+                session, past, packs = await self._cut_off(spec, lasting)
+                if session is None:
+                    session = await self._create(spec, lasting)
         kept = session
         self._ours[kept.id] = kept
         if lasting.source is not None:
             await kept.keep_pack(lasting.digest, lasting.source)
 
         async def ended(reason: str) -> None:
-            if reason != RESUMABLE:
+            # One that can't be gone on with at this moment is as it was: its client will try again.
+            if reason != RESUMABLE and not (past and reason == "open_abandoned"):
                 try:
                     await kept.close()
                 except SessionGone:
@@ -245,6 +254,16 @@ class DurableKeeper:
 
         salt = keys.cache_salt()
         return Kept(kept.id, kept.log, kept.frames, keys.frame_key, salt, past, ended, released, packs)
+
+    async def _create(self, spec: SessionSpec, lasting: Lasting) -> DurableSession:
+        return await self.store.create(
+            spec.session_id,
+            tenant=spec.tenant,
+            model=spec.config.model,
+            pack_digest=lasting.digest,
+            renderer=lasting.renderer,
+            alias=spec.alias,
+        )
 
     async def salt(self, tenant: str) -> str:
         return (await self.store.keys(tenant)).cache_salt()
@@ -267,6 +286,13 @@ class DurableKeeper:
         mine = self._ours.get(info.id)
         if mine is not None and mine.log.error is not None:
             raise StoreError(f"session {info.id} is being let go; it goes on in a moment")
+        if mine is None and self.store.leases is not None:
+            try:
+                await self.store.claim(info.id)
+                # What its former owner wrote last is there now, and nothing will follow.
+                info = await self.store.info(info.id)
+            except SessionGone:
+                return None, (), ()
         session = await self.store.session(info.id)
         known = (info.model, info.renderer) == (spec.config.model, lasting.renderer)
         if known and info.last_seq > 0 and info.id not in self._ours:

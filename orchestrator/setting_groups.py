@@ -59,6 +59,20 @@ class StoreGroup(Group):
     frame_hours: float | None = Field(
         24.0, ge=1, description="a frame is kept for this long after it was seen, in hours"
     )
+    heartbeat_s: float = Field(
+        1.0, gt=0, description="where several processes share the store: how often each says that it lives"
+    )
+    life_s: float = Field(
+        6.0, gt=0, description="without a heartbeat for so long a process's sessions are taken over by others"
+    )
+
+    @model_validator(mode="after")
+    def _beats_in_time(self) -> Self:
+        if self.life_s < 2 * self.heartbeat_s:
+            raise ValueError(
+                f"life_s {self.life_s:g} leaves no room for a late heartbeat: make it two heartbeats at least"
+            )
+        return self
 
 
 class _Hosts(Group):

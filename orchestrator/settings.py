@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -96,6 +97,11 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8070, ge=0, le=65535, description="port to listen on; 0 picks a free one")
+    advertise: str | None = Field(
+        None,
+        description="URL at which other Vigil processes reach this one, as http://10.0.0.5:8070; with it"
+        " several share the sessions of one store.url (PostgreSQL) and one data folder",
+    )
     data: Path = Field(Path("vigil-data"), description="folder of the session store and its frames")
     persona: str = Field("default", description="persona of sessions that name none")
     language: str = Field("en", description="language of prompts and summaries")
@@ -137,6 +143,24 @@ class Settings(BaseSettings):
     def engines(self) -> tuple[str, ...]:
         """The engines that ``engine`` names."""
         return tuple(part.strip() for part in self.engine.split(",") if part.strip())
+
+    @field_validator("advertise")
+    @classmethod
+    def _an_address(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not re.fullmatch(r"https?://[^/\s?#@]+/?", value):
+            raise ValueError(f"advertise is the root of this process, as http://10.0.0.5:8070, not {value}")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _shared_store(self) -> Self:
+        url = self.store.url.get_secret_value() if self.store.url else ""
+        if self.advertise and not url.startswith("postgresql"):
+            raise ValueError(
+                "advertise is for several processes, which share a PostgreSQL database: set store.url"
+            )
+        return self
 
     @model_validator(mode="after")
     def _open_only_at_home(self) -> Self:

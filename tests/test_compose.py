@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 import yaml
 
 from engine_launch.profile import load_profile
+from orchestrator.settings import load_settings
 from tests.engine_launch.real_engine import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +30,7 @@ HASH = f"sha256:{hashlib.sha256(KEY.encode()).hexdigest()}"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 
 
-@pytest.mark.parametrize("profile", ["gpu", "native", "cpu"])
+@pytest.mark.parametrize("profile", ["gpu", "native", "cpu", "several"])
 def test_the_file_is_valid(profile: str) -> None:
     program = shutil.which("docker-compose")
     assert program, "docker-compose is missing: `make system` installs it"
@@ -62,6 +64,31 @@ def test_services_of_a_profile_belong_together() -> None:
         launched = load_profile(engine["command"][3] + (":80gb" if name == "gpu" else ""))
         assert launched.port == 8000
         assert launched.family == vigil["environment"]["VIGIL_FAMILY"]
+
+
+def test_several_orchestrators_share_what_they_have_to() -> None:
+    services = COMPOSE["services"]
+    members = {name: spec for name, spec in services.items() if name in ("vigil-a", "vigil-b")}
+    assert len(members) == 2
+    settings = [spec["environment"] for spec in members.values()]
+    assert {each["VIGIL_ADVERTISE"] for each in settings} == {f"http://{name}:8070" for name in members}
+    for name in ("VIGIL_ENGINE", "VIGIL_STORE__URL", "VIGIL_DATA"):
+        assert len({each[name] for each in settings}) == 1
+    for url in settings[0]["VIGIL_ENGINE"].split(","):
+        assert services[url.removeprefix("http://").removesuffix(":8000")]["profiles"] == ["several"]
+    assert all(spec["volumes"] == ["sessions:/data"] and "ports" not in spec for spec in members.values())
+    mounted = services["balancer"]["volumes"][0].split(":")[0]
+    balancer = (ROOT / mounted).read_text()
+    assert set(re.findall(r"server (\S+:\d+) ", balancer)) == {f"{name}:8070" for name in members}
+    assert balancer.count("{") == balancer.count("}")
+
+
+@pytest.mark.parametrize("member", ["vigil-a", "vigil-b"])
+def test_the_settings_of_a_member_are_settings(member: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in COMPOSE["services"][member]["environment"].items():
+        given = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+        monkeypatch.setenv(name, f"me={HASH}" if name == "VIGIL_AUTH__API_KEYS" else given)
+    assert load_settings().advertise == f"http://{member}:8070"
 
 
 def test_shared_memory_holds_the_image_cache() -> None:

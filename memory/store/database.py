@@ -68,6 +68,7 @@ class Database:
         self.is_sqlite = engine.dialect.name == "sqlite"
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-write")
+        self._heart = ThreadPoolExecutor(1, thread_name_prefix="store-heart")
         self._closed = False
         self._since_checkpoint = 0
 
@@ -93,6 +94,7 @@ class Database:
     async def close(self) -> None:
         """Finish what runs and drop every connection; later transactions are refused."""
         self._closed = True
+        await asyncio.to_thread(self._heart.shutdown)
         await asyncio.to_thread(self._writer.shutdown)
         await asyncio.to_thread(self._readers.shutdown)
         await asyncio.to_thread(self._engine.dispose)
@@ -136,6 +138,16 @@ class Database:
             self._wrote()
         return result
 
+    async def beat(self, work: Callable[[Connection], Result], timeout_s: float) -> Result:
+        """Run ``work`` in a transaction that writes, beside those that wait for the writing thread: a
+        heartbeat is of use only while it is young. Raises ``StoreError``."""
+
+        def transaction() -> Result:
+            with self._writing.begin() as connection:
+                return work(connection)
+
+        return await self._run(self._heart, transaction, timeout_s)
+
     def _wrote(self) -> None:
         """Move what was written from the log to the database now and then, beside the transactions.
 
@@ -162,11 +174,13 @@ class Database:
         except (SQLAlchemyError, sqlite3.Error) as error:  # the log grows until the next time
             _log.warning("the store's write-ahead log could not be moved: %s", error)
 
-    async def _run(self, threads: ThreadPoolExecutor, transaction: Callable[[], Result]) -> Result:
+    async def _run(
+        self, threads: ThreadPoolExecutor, transaction: Callable[[], Result], timeout_s: float | None = None
+    ) -> Result:
         if self._closed:
             raise StoreError("the store is closed")
         with _typed_errors():
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s or self._timeout_s):
                 return await asyncio.get_running_loop().run_in_executor(threads, transaction)
 
 

@@ -4,6 +4,8 @@
 
     StoreError              store_unavailable  the database or the disk refused; the write is not durable
     |- LogConflict          log_conflict       another process writes this session
+    |- LeaseLost            lease_lost         another process has taken the session over
+    |- OwnedElsewhere       session_elsewhere  another process that lives owns the session
     |- LogFull              log_full           the log's buffer is full: await ``flush`` before more appends
     |- SessionExists        session_exists     that id, or a live session of that alias, is there already
     |- SessionGone          session_gone       unknown, or deleted
@@ -26,6 +28,21 @@ class StoreError(Exception):
 
 class LogConflict(StoreError):
     code = "log_conflict"
+
+
+class LeaseLost(StoreError):
+    code = "lease_lost"
+
+
+class OwnedElsewhere(StoreError):
+    """:param session: the session's id; ``address``: where its owner can be reached"""
+
+    code = "session_elsewhere"
+
+    def __init__(self, session: str, address: str) -> None:
+        super().__init__(f"session {session} is at {address}")
+        self.session = session
+        self.address = address
 
 
 class LogFull(StoreError):

@@ -21,6 +21,7 @@ class SessionFrames:
 
     :param frame_retention_ms: how long a frame is kept after it was last put; ``None``: with its session
     :param cache: frames kept in memory, under their file names
+    :param fence: see ``DurableLog``
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class SessionFrames:
         cache: TransientFrames,
         now_ms: Callable[[], int],
         frame_retention_ms: int | None,
+        fence: int | None = None,
     ) -> None:
         self._session = session
         self._tenant = tenant
@@ -43,6 +45,7 @@ class SessionFrames:
         self._cache = cache
         self._now_ms = now_ms
         self._frame_retention_ms = frame_retention_ms
+        self._fence = fence
 
     async def put(self, uuid: str, data: bytes) -> None:
         """Return once the frame and its record are durable. Raises ``StoreError``."""
@@ -62,6 +65,7 @@ class SessionFrames:
                     size=len(data),
                     expires_ms=None if keep is None else self._now_ms() + keep,
                     done=done,
+                    fence=self._fence,
                 )
             )
         except SessionGone:

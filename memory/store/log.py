@@ -43,6 +43,7 @@ class DurableLog:
     :param seq: the last durable entry
     :param now_ms: Unix time in milliseconds, asked once per append
     :param max_pending: entries that may wait for the disk
+    :param fence: of the lease that its rows are written under, where there are leases
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class DurableLog:
         writer: LogWriter,
         now_ms: Callable[[], int],
         max_pending: int = 10_000,
+        fence: int | None = None,
     ) -> None:
         self.session = session
+        self.fence = fence
         self._database = database
         self._writer = writer
         self._now_ms = now_ms

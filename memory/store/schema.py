@@ -96,3 +96,19 @@ TENANT_KEYS = Table(
     Column("salt_key", Text, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
 )
+
+PROCESSES = Table(
+    "processes",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("address", Text, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),
+)
+
+LEASES = Table(
+    "leases",
+    METADATA,
+    Column("session", Text, ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
+    Column("owner", Text),
+    Column("fence", BigInteger, nullable=False),
+)

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Select, Update, and_, func, or_, select, update
+from sqlalchemy import Connection, Select, Update, and_, func, or_, select, update
 
 from memory.store.database import Database, Refused
-from memory.store.errors import LogConflict, SessionGone, StoreError
+from memory.store.errors import LeaseLost, LogConflict, SessionGone, StoreError
 from memory.store.frames import SessionFrames
+from memory.store.leases import Leases, lost_fences
 from memory.store.log import DurableLog
 from memory.store.packs import keep_pack
 from memory.store.schema import FACTS, SESSIONS, SNAPSHOTS
@@ -78,6 +79,7 @@ class DurableSession:
         database: Database,
         now_ms: Callable[[], int],
         release: Callable[[DurableSession], None],
+        leases: Leases | None = None,
     ) -> None:
         self.id = info.id
         self.tenant = info.tenant
@@ -86,6 +88,7 @@ class DurableSession:
         self._database = database
         self._now_ms = now_ms
         self._release = release
+        self._leases = leases
 
     async def info(self) -> SessionInfo:
         """The record as it is now. Raises ``SessionGone``."""
@@ -124,7 +127,15 @@ class DurableSession:
         """Record that the live session is over. Memory stays for its retention; the alias is free again."""
         await self.log.flush()
         change = self._update().values(closed_ms=func.coalesce(SESSIONS.c.closed_ms, self._now_ms()))
-        if not await self._database.write(lambda connection: connection.execute(change).rowcount):
+        fence = self.log.fence
+
+        def work(connection: Connection) -> int:
+            found = connection.execute(change).rowcount
+            if fence is not None and found and lost_fences(connection, [(self.id, fence)]):
+                raise LeaseLost(f"session {self.id} goes on in another process")
+            return found
+
+        if not await self._database.write(work):
             raise self._gone()
 
     async def save_snapshot(self, name: str, seq: int, data: Mapping[str, Any]) -> None:
@@ -144,12 +155,15 @@ class DurableSession:
         await keep_pack(self._database, self.id, digest, source)
 
     async def release(self) -> None:
-        """Flush and let go of the session, which stays as it is. The object is of no use afterwards."""
+        """Flush and let go of the session and of its lease; it stays as it is. The object is of no use
+        afterwards."""
         try:
             await self.log.flush()
         finally:
             self.log.fail(StoreError(f"session {self.id} was released"))
             self._release(self)
+            if self._leases is not None and self.log.fence is not None:
+                await self._leases.release(self.id, self.log.fence)
 
     def _update(self) -> Update:
         return update(SESSIONS).where(SESSIONS.c.id == self.id, SESSIONS.c.deleted_ms.is_(None))

@@ -16,10 +16,11 @@ from sqlalchemy import Connection, insert, select, tuple_
 
 from memory.store.base import Entry
 from memory.store.database import Database, Refused
-from memory.store.errors import SessionExists, SessionGone, StoreError
+from memory.store.errors import LeaseLost, SessionExists, SessionGone, StoreError
 from memory.store.export import export_tar
 from memory.store.files import FrameFiles
 from memory.store.frames import SessionFrames
+from memory.store.leases import Leases, Process, first_lease
 from memory.store.log import DurableLog
 from memory.store.packs import packs_of
 from memory.store.retention import Retention, Swept
@@ -76,6 +77,7 @@ class Store:
         keeping: Keeping,
         now_ms: Callable[[], int],
         cache_bytes: int,
+        leases: Leases | None = None,
     ) -> None:
         self._database = database
         self._files = files
@@ -86,6 +88,9 @@ class Store:
         self._retention = Retention(database, files, self._cache)
         self._open: dict[str, DurableSession] = {}
         self._opening = asyncio.Lock()
+        self.leases = leases
+        """Where several processes share the database."""
+        self._fences: dict[str, int] = {}
 
     @classmethod
     async def open(
@@ -96,6 +101,7 @@ class Store:
         now_ms: Callable[[], int],
         keeping: Keeping | None = None,
         cache_bytes: int = 64 * 1024 * 1024,
+        process: Process | None = None,
     ) -> Store:
         """Connect, bring the schema up to date, start the writer.
 
@@ -103,14 +109,25 @@ class Store:
         :param data_dir: folder of frame bytes; processes that share a database share this folder too
         :param now_ms: Unix time in milliseconds
         :param cache_bytes: newest frames kept in memory too
+        :param process: this one, where several share the database: a session is one process's at a time
         """
         files = FrameFiles(data_dir / "frames")
         database = await Database.open(url)
-        return cls(database, files, keeping or Keeping(), now_ms, cache_bytes)
+        try:
+            leases = Leases(database, process) if process else None
+            if leases is not None:
+                await leases.join()
+        except BaseException:
+            await database.close()
+            raise
+        return cls(database, files, keeping or Keeping(), now_ms, cache_bytes, leases)
 
     async def close(self) -> None:
         """Write what waits and let go of everything."""
         await self._writer.close()
+        if self.leases is not None:
+            with suppress(StoreError):  # else it is dead when its life is over
+                await self.leases.leave()
         await self._database.close()
         await self._files.close()
 
@@ -139,10 +156,39 @@ class Store:
         }
         try:
             new = insert(SESSIONS).values(row)
-            await self._database.write(lambda connection: connection.execute(new).rowcount)
+            process = self.leases.process if self.leases else None
+
+            def work(connection: Connection) -> None:
+                connection.execute(new)
+                if process is not None:
+                    first_lease(connection, session_id, process)
+
+            await self._database.write(work)
         except Refused:
             raise SessionExists(f"session {session_id} (alias {alias}) exists already") from None
+        if self.leases is not None:
+            self._fences[session_id] = 1
         return await self.session(session_id)
+
+    async def claim(self, session_id: str) -> None:
+        """Own a session that is not open here, where there are leases; see ``Leases.claim``."""
+        if self.leases is not None:
+            self._fences[session_id] = await self.leases.claim(session_id)
+
+    def lose(self, session_id: str) -> None:
+        """The lease of an open session is lost: its log fails with ``LeaseLost``."""
+        there = self._open.get(session_id)
+        if there is not None:
+            there.log.fail(LeaseLost(f"session {session_id} has been taken over by another process"))
+
+    @property
+    def held(self) -> dict[str, int]:
+        """The fences of the sessions that are open here and work."""
+        return {
+            name: session.log.fence
+            for name, session in self._open.items()
+            if session.log.fence is not None and session.log.error is None
+        }
 
     async def session(self, session_id: str) -> DurableSession:
         """Open a session; the same object until it is released or its log fails. Raises ``SessionGone``."""
@@ -270,8 +316,14 @@ class Store:
         }
 
     def _assemble(self, info: SessionInfo) -> DurableSession:
+        fence = self._fences.get(info.id)
         log = DurableLog(
-            info.id, info.last_seq, database=self._database, writer=self._writer, now_ms=self._now_ms
+            info.id,
+            info.last_seq,
+            database=self._database,
+            writer=self._writer,
+            now_ms=self._now_ms,
+            fence=fence,
         )
         frames = SessionFrames(
             info.id,
@@ -282,9 +334,16 @@ class Store:
             cache=self._cache,
             now_ms=self._now_ms,
             frame_retention_ms=self._keeping.frame_ms,
+            fence=fence,
         )
         return DurableSession(
-            info, log, frames, database=self._database, now_ms=self._now_ms, release=self._forget
+            info,
+            log,
+            frames,
+            database=self._database,
+            now_ms=self._now_ms,
+            release=self._forget,
+            leases=self.leases,
         )
 
     def _fail_open(self, session_id: str) -> None:
@@ -295,3 +354,4 @@ class Store:
     def _forget(self, session: DurableSession) -> None:
         if self._open.get(session.id) is session:
             del self._open[session.id]
+            self._fences.pop(session.id, None)

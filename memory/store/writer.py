@@ -14,7 +14,8 @@ from sqlalchemy import Connection, case, exists, insert, or_, select
 
 from memory.store.batch import write_batch
 from memory.store.database import FRAMES_LOCK, Database, Refused
-from memory.store.errors import LogConflict, SessionGone, StoreError
+from memory.store.errors import LeaseLost, LogConflict, SessionGone, StoreError
+from memory.store.leases import lost_fences
 from memory.store.log import DurableLog, Row
 from memory.store.schema import FACTS, FRAME_REFS, FRAMES, SESSIONS
 
@@ -31,6 +32,7 @@ class FrameWrite:
 
     :param expires_ms: Unix time after which the sweep may remove it, ``None``: never
     :param done: resolved when the record is durable
+    :param fence: see ``DurableLog``
     """
 
     session: str
@@ -40,6 +42,7 @@ class FrameWrite:
     size: int
     expires_ms: int | None
     done: asyncio.Future[None]
+    fence: int | None = None
 
 
 @dataclass(slots=True)
@@ -50,6 +53,11 @@ class _Part:
     log: DurableLog | None = None
     facts: list[Row] = field(default_factory=list)
     frames: list[FrameWrite] = field(default_factory=list)
+
+    @property
+    def fence(self) -> int | None:
+        """Frames of one part have one fence; see ``GroupWriter._collect``."""
+        return self.log.fence if self.log is not None else self.frames[0].fence
 
     def succeed(self) -> None:
         if self.log is not None:
@@ -158,10 +166,10 @@ class GroupWriter:
                 self._wake.set()  # the rest rides the next transaction
                 break
             del self._logs[log]
-        frames: dict[str, _Part] = {}
+        frames: dict[tuple[str, int | None], _Part] = {}
         while self._frames:
             frame = self._frames.popleft()
-            frames.setdefault(frame.session, _Part(frame.session)).frames.append(frame)
+            frames.setdefault((frame.session, frame.fence), _Part(frame.session)).frames.append(frame)
         parts.extend(frames.values())
         return sorted(parts, key=lambda part: part.session)  # one order everywhere: no deadlock
 
@@ -203,7 +211,7 @@ class GroupWriter:
             if uncertain and part.facts and await self._database.read(partial(_has_row, part.facts[-1])):
                 part.succeed()
             else:
-                self._fail(parts, await self._database.read(partial(_why_refused, part.session)))
+                self._fail(parts, await self._database.read(partial(_why_refused, part.session, part.fence)))
         except StoreError as error:
             self._fail(parts, error)
 
@@ -215,7 +223,11 @@ class GroupWriter:
 
         frame_rows, refs = [_frame_row(frame) for frame in frames], [_ref_row(frame) for frame in frames]
 
+        fences = [(part.session, part.fence) for part in parts if part.fence is not None]
+
         def work(connection: Connection) -> None:
+            if fences and lost_fences(connection, fences):
+                raise Refused("a lease was lost")
             if self._database.is_sqlite:
                 write_batch(connection, frame_rows, refs, facts)
                 return
@@ -244,9 +256,11 @@ def _has_row(row: Row, connection: Connection) -> bool:
     return bool(connection.scalar(select(exists().where(*same))))
 
 
-def _why_refused(session: str, connection: Connection) -> StoreError:
+def _why_refused(session: str, fence: int | None, connection: Connection) -> StoreError:
     there = exists().where(SESSIONS.c.id == session, SESSIONS.c.deleted_ms.is_(None))
     if connection.scalar(select(there)):
+        if fence is not None and lost_fences(connection, [(session, fence)]):
+            return LeaseLost(f"session {session} has been taken over by another process")
         return LogConflict(f"another process writes session {session}: open it again or leave it alone")
     return SessionGone(f"session {session} was deleted")
 

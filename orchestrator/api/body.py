@@ -35,6 +35,10 @@ class BodyBudget:
         self._held -= size
 
 
+READ = "vigil.body"
+"""Where a request's scope has the body that was read."""
+
+
 class HeldBody:
     """A request body and its share of the budget; ``release`` when its request is over.
 
@@ -54,6 +58,7 @@ class HeldBody:
         except BaseException:
             self.release()
             raise
+        request.scope[READ] = self.raw
         return self.raw
 
     def release(self) -> None:
@@ -65,6 +70,13 @@ class HeldBody:
         self._charge(size)
         self._budget.take(size)
         self._size += size
+
+
+async def whole_body(request: Request, limit: int, timeout_s: float) -> bytes:
+    """The body of a request that is passed on: as it was read, or read now."""
+    if (read := request.scope.get(READ)) is not None:
+        return bytes(read)
+    return await _read(request, limit, timeout_s, lambda _: None)
 
 
 async def _read(request: Request, limit: int, timeout_s: float, grow: Callable[[int], None]) -> bytes:

@@ -11,6 +11,8 @@ from starlette.requests import HTTPConnection
 
 from orchestrator.api.access import Access, Caller
 from orchestrator.api.body import BodyBudget
+from orchestrator.api.chat_request import checked_alias
+from orchestrator.api.forward import Forwarder
 from orchestrator.api.idempotency import Idempotency
 from orchestrator.api.images import FetchImage
 from orchestrator.api.metrics import Metrics
@@ -146,6 +148,23 @@ class SessionSources(Protocol):
     async def remove(self, session: Session, source_id: str) -> None: ...
 
 
+class Homes(Protocol):
+    """Which process has a session, where several share the store."""
+
+    @property
+    def here(self) -> str:
+        """The address of this process."""
+
+    async def find(self, tenant: str, name: str) -> None:
+        """Raises ``Elsewhere`` for a session of another process that lives."""
+
+    async def bring(self, tenant: str, name: str) -> None:
+        """The same; and a session that lost its process is taken up here."""
+
+    async def settled(self, session_id: str, address: str) -> None:
+        """Return when that process, which does not answer, has the session no longer."""
+
+
 class Engines(Protocol):
     """Engines that are placed among, by name."""
 
@@ -173,6 +192,7 @@ class ApiContext:
     :param access: who is let in
     :param operates: a tenant may see and drain the engines
     :param memory_of: the memory of a session by its id
+    :param homes: of sessions, and ``forwarder``, where several processes share the store
     """
 
     version: str
@@ -206,6 +226,8 @@ class ApiContext:
     sessions: SessionRecords
     sources: SessionSources
     sockets: OpenSockets
+    homes: Homes | None = None
+    forwarder: Forwarder | None = None
 
 
 def context_of(connection: HTTPConnection) -> ApiContext:
@@ -216,6 +238,22 @@ def context_of(connection: HTTPConnection) -> ApiContext:
 async def caller_of(connection: HTTPConnection) -> Caller:
     """Who makes this request; refused if nobody that may."""
     return context_of(connection).access.admit(connection)
+
+
+async def at_home(connection: HTTPConnection, caller: Annotated[Caller, Depends(caller_of)]) -> None:
+    """The session that the path names is not another process's; see ``Homes.find``."""
+    if (homes := context_of(connection).homes) is not None:
+        await homes.find(caller.tenant, _named(connection))
+
+
+async def brought_home(connection: HTTPConnection, caller: Annotated[Caller, Depends(caller_of)]) -> None:
+    """The session that the path names is live here, if it is not over; see ``Homes.bring``."""
+    if (homes := context_of(connection).homes) is not None:
+        await homes.bring(caller.tenant, _named(connection))
+
+
+def _named(connection: HTTPConnection) -> str:
+    return checked_alias(connection.path_params["session_id"], "session_id")
 
 
 async def tenant_of(caller: Annotated[Caller, Depends(caller_of)]) -> str:

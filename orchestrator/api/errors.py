@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from orchestrator.wire.errors import (
     Conflict,
+    Elsewhere,
     EngineFault,
     EngineUnavailable,
     InvalidRequest,
@@ -99,10 +100,21 @@ def as_vigil(error: Exception) -> VigilError:
     return ServerFault("an internal error; it was logged, a retry may succeed")
 
 
-def install_error_handlers(app: FastAPI) -> None:
+def install_error_handlers(
+    app: FastAPI, forwarded: Callable[[Request, Elsewhere], Awaitable[Response]]
+) -> None:
+    """:param forwarded: has a request answered by the process that it belongs to"""
+
     async def on_vigil(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, VigilError)
         return error_response(error)
+
+    async def on_elsewhere(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Elsewhere)
+        try:
+            return await forwarded(request, error)
+        except VigilError as refused:
+            return error_response(refused)
 
     async def on_http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
@@ -128,6 +140,7 @@ def install_error_handlers(app: FastAPI) -> None:
         return error_response(as_vigil(error))
 
     app.add_exception_handler(VigilError, on_vigil)
+    app.add_exception_handler(Elsewhere, on_elsewhere)
     app.add_exception_handler(HTTPException, on_http)
     app.add_exception_handler(RequestValidationError, on_validation)
     app.add_exception_handler(Exception, on_bug)

@@ -101,6 +101,12 @@ class Peer:
         await self._write({"type": "websocket.send", "text": text})
         self.told = True
 
+    async def pass_on(self, frame: str | bytes) -> None:
+        """Write a frame as another process made it; raises ``Gone``."""
+        kind = "text" if isinstance(frame, str) else "bytes"
+        await self._write({"type": "websocket.send", kind: frame})
+        self.told = True
+
     def error(self, error: VigilError) -> dict[str, Any]:
         """An error event outside any session's sequence."""
         return ErrorEvent(event_id=self._ids("event_"), error=error.body()).payload()

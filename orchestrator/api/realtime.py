@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, WebSocket
 
 from orchestrator.api.access import Caller, deny
 from orchestrator.api.context import ApiContext
+from orchestrator.api.forward import Unreachable, was_forwarded
 from orchestrator.api.peer import Gone, Peer
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.attachment import Attachment
@@ -25,6 +27,7 @@ from orchestrator.wire.client import AnyCommand, SessionResume, SessionUpdate, c
 from orchestrator.wire.dialect import Dialect, dialect_of
 from orchestrator.wire.errors import (
     Conflict,
+    Elsewhere,
     EngineUnavailable,
     InvalidRequest,
     NotFound,
@@ -63,7 +66,7 @@ async def realtime(socket: WebSocket) -> None:
     dialect = Dialect.BETA if BETA_SUBPROTOCOL in offered else dialect_of(socket.headers)
     peer = Peer(socket, dialect, context.ids, context.realtime.write_s)
     try:
-        await _Call(context, peer, caller, Wish.of(socket)).run()
+        await _Call(context, peer, caller, Wish.of(socket), socket).run()
     except Gone:
         pass
     except Exception:
@@ -112,11 +115,14 @@ class Wish:
 class _Call:
     """One connection, from its first message to its close."""
 
-    def __init__(self, context: ApiContext, peer: Peer, caller: Caller, wish: Wish) -> None:
+    def __init__(
+        self, context: ApiContext, peer: Peer, caller: Caller, wish: Wish, socket: WebSocket
+    ) -> None:
         self._context = context
         self._peer = peer
         self._caller = caller
         self._wish = wish
+        self._socket = socket
 
     async def run(self) -> None:
         try:
@@ -151,7 +157,7 @@ class _Call:
         except InvalidRequest as wrong:
             fault = wrong
         if isinstance(command, SessionResume):
-            return await self._resume(command)
+            return await self._resume(command, first)
         if isinstance(command, SessionUpdate):
             return await self._begin(command.session, command.event_id)
         session, seat = await self._begin({}, None)
@@ -213,7 +219,9 @@ class _Call:
             leaving.cancel()
             await asyncio.gather(opening, leaving, return_exceptions=True)
 
-    async def _resume(self, command: SessionResume) -> tuple[Session, Attachment] | None:
+    async def _resume(
+        self, command: SessionResume, first: Mapping[str, Any]
+    ) -> tuple[Session, Attachment] | None:
         wanted, token, after = (
             command.session_id,
             command.resume_token,
@@ -226,6 +234,8 @@ class _Call:
                 code="invalid_session_resume",
                 event_id=command.event_id,
             )
+        if await self._is_elsewhere(wanted, first):
+            return None
         session = self._context.registry.owned(self._caller.tenant, wanted)
         try:
             if session is None and not self._context.capabilities.supports_session_resume:
@@ -251,13 +261,43 @@ class _Call:
             session=session.view(),
             attachment_generation=seat.generation,
             resume_token=seat.token or "",
+            journal_gap=True if seat.gap else None,
         )
         try:
+            if self._context.homes is not None:
+                await session.seated()
             await self._peer.send(resumed.payload())
         except BaseException:
             seat.leave()  # whatever ended this task, nobody sits there
             raise
         return session, seat
+
+    async def _is_elsewhere(self, wanted: str, first: Mapping[str, Any]) -> bool:
+        """Have a session of another process served by that one; True when it has been. One whose process is
+        dead is taken up here, where it can be resumed."""
+        context = self._context
+        homes, forwarder = context.homes, context.forwarder
+        if homes is None or forwarder is None or not context.capabilities.supports_session_resume:
+            return False
+        for last in (False, True):
+            try:
+                await homes.bring(self._caller.tenant, wanted)
+            except Elsewhere as owned:
+                if was_forwarded(self._socket):
+                    raise
+                try:
+                    await forwarder.relay(
+                        owned.address, self._socket, self._peer, orjson.dumps(first).decode()
+                    )
+                except Unreachable:
+                    if last:
+                        raise owned from None
+                    await homes.settled(owned.session_id, owned.address)
+                else:
+                    return True
+            else:
+                break
+        return False
 
     # --- while it lasts -----------------------------------------------------------------------------------
 
@@ -320,6 +360,6 @@ class _Call:
 
 
 def _close_code(refused: VigilError) -> int:
-    if isinstance(refused, ResourceExhausted | EngineUnavailable):
+    if isinstance(refused, ResourceExhausted | EngineUnavailable | Elsewhere):
         return TRY_LATER
     return INTERNAL if isinstance(refused, ServerFault) else POLICY

@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from orchestrator.api.chat_request import checked_alias
-from orchestrator.api.context import FactTail, context_of, tenant_of
+from orchestrator.api.context import FactTail, at_home, context_of, tenant_of
 from orchestrator.api.public_facts import checked_kinds, public_fact, selects
 from orchestrator.api.schemas import ERRORS, EVENTS, SessionId
 from orchestrator.api.sse import KEEP_ALIVE_S, SSE_HEADERS
@@ -59,7 +59,12 @@ class EventStream(StreamingResponse):
                 del self._readers[self._session_id]
 
 
-@router.get("/v1/sessions/{session_id}/events", response_class=StreamingResponse, responses=EVENTS)
+@router.get(
+    "/v1/sessions/{session_id}/events",
+    response_class=StreamingResponse,
+    responses=EVENTS,
+    dependencies=[Depends(at_home)],
+)
 async def events(
     request: Request,
     session_id: SessionId,

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import StreamingResponse
 
 from orchestrator.api.chat_request import checked_alias
-from orchestrator.api.context import SessionRecords, context_of, tenant_of
+from orchestrator.api.context import SessionRecords, at_home, context_of, tenant_of
 from orchestrator.api.schemas import ERRORS, EXPORT, SessionId
 
 router = APIRouter(responses=ERRORS)
@@ -32,7 +32,7 @@ async def sessions(
     return dict(await _records(request).page(tenant, limit, after))
 
 
-@router.get("/v1/sessions/{session_id}")
+@router.get("/v1/sessions/{session_id}", dependencies=[Depends(at_home)])
 async def session(request: Request, session_id: SessionId, tenant: Tenant) -> dict[str, Any]:
     """State, configuration, counts, reuse, the last tick, and why it was silent how often.
 
@@ -41,19 +41,24 @@ async def session(request: Request, session_id: SessionId, tenant: Tenant) -> di
     return dict(await _records(request).about(tenant, checked_alias(session_id, "session_id")))
 
 
-@router.get("/v1/sessions/{session_id}/memory")
+@router.get("/v1/sessions/{session_id}/memory", dependencies=[Depends(at_home)])
 async def memory(request: Request, session_id: SessionId, tenant: Tenant) -> dict[str, Any]:
     """What is remembered: every tier as text, with times (ms of media time) and token counts."""
     return dict(await _records(request).memory(tenant, checked_alias(session_id, "session_id")))
 
 
-@router.get("/v1/sessions/{session_id}/plan")
+@router.get("/v1/sessions/{session_id}/plan", dependencies=[Depends(at_home)])
 async def plan(request: Request, session_id: SessionId, tenant: Tenant) -> dict[str, Any]:
     """What the model would see now: sections with their bytes, and messages with pictures by uuid."""
     return dict(await _records(request).plan(tenant, checked_alias(session_id, "session_id")))
 
 
-@router.get("/v1/sessions/{session_id}/export", response_class=StreamingResponse, responses=EXPORT)
+@router.get(
+    "/v1/sessions/{session_id}/export",
+    response_class=StreamingResponse,
+    responses=EXPORT,
+    dependencies=[Depends(at_home)],
+)
 async def export(request: Request, session_id: SessionId, tenant: Tenant) -> StreamingResponse:
     """The session as one tar: all facts and the frames that are still kept. No keys, no tokens."""
     found, parts = await _records(request).export(tenant, checked_alias(session_id, "session_id"))
@@ -61,7 +66,7 @@ async def export(request: Request, session_id: SessionId, tenant: Tenant) -> Str
     return StreamingResponse(parts, media_type="application/x-tar", headers=headers)
 
 
-@router.delete("/v1/sessions/{session_id}")
+@router.delete("/v1/sessions/{session_id}", dependencies=[Depends(at_home)])
 async def delete(request: Request, session_id: SessionId, tenant: Tenant) -> dict[str, Any]:
     """End the session and remove its log and frames; its name is free at once."""
     found = await _records(request).delete(tenant, checked_alias(session_id, "session_id"))

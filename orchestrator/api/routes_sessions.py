@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from orchestrator.api.access import Caller
 from orchestrator.api.body import HeldBody, parse_object
 from orchestrator.api.chat_request import asks_anew, checked_alias, persona_key, session_alias
-from orchestrator.api.context import caller_of, context_of
+from orchestrator.api.context import brought_home, caller_of, context_of
 from orchestrator.api.errors import openai_error
 from orchestrator.api.personas import choose_persona
 from orchestrator.api.routes_chat import chat_of
@@ -35,6 +35,9 @@ async def _body(request: Request, caller: Caller, *, empty_ok: bool = False) -> 
 async def reset(request: Request, caller: By) -> dict[str, Any]:
     """End a session; its id is free at once. `removed` says whether there was one."""
     alias = session_alias(request.headers, await _body(request, caller, empty_ok=True))
+    homes = context_of(request).homes
+    if homes is not None and alias is not None:
+        await homes.find(caller.tenant, alias)
     removed = alias is not None and await context_of(request).registry.reset(caller.tenant, alias)
     return {"status": "reset", "ok": True, "session_id": alias, "removed": removed}
 
@@ -64,7 +67,7 @@ async def persona(request: Request, caller: By) -> JSONResponse:
     return JSONResponse({**reply, "planned_tick": context.memory_of(session.id).planned_tick})
 
 
-@router.post("/v1/sessions/{session_id}/attach-token")
+@router.post("/v1/sessions/{session_id}/attach-token", dependencies=[Depends(brought_home)])
 async def attach_token(request: Request, session_id: str, caller: By) -> dict[str, Any]:
     """A secret with which one WebSocket joins the session; shown once, good once.
 
@@ -81,7 +84,7 @@ async def attach_token(request: Request, session_id: str, caller: By) -> dict[st
     }
 
 
-@router.put("/v1/sessions/{session_id}/query", openapi_extra=QUERY)
+@router.put("/v1/sessions/{session_id}/query", openapi_extra=QUERY, dependencies=[Depends(brought_home)])
 async def set_query(request: Request, session_id: SessionId, caller: By) -> dict[str, Any]:
     """Set or replace the standing query. The same text again changes nothing, unless `x-query-new: 1`."""
     context, chat = context_of(request), chat_of(request)
@@ -104,7 +107,7 @@ async def set_query(request: Request, session_id: SessionId, caller: By) -> dict
     return {"status": "ok", "session_id": alias, "query": text}
 
 
-@router.delete("/v1/sessions/{session_id}/query")
+@router.delete("/v1/sessions/{session_id}/query", dependencies=[Depends(brought_home)])
 async def clear_query(request: Request, session_id: SessionId, caller: By) -> dict[str, Any]:
     """Clear the standing query."""
     chat = chat_of(request)

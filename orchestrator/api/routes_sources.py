@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from orchestrator.api.access import Caller
 from orchestrator.api.body import HeldBody, parse_object
 from orchestrator.api.chat_request import checked_alias
-from orchestrator.api.context import caller_of, context_of, tenant_of
+from orchestrator.api.context import brought_home, caller_of, context_of, tenant_of
 from orchestrator.api.personas import choose_persona
 from orchestrator.api.routes_chat import chat_of
 from orchestrator.api.schemas import ERRORS, SOURCE
@@ -20,7 +20,12 @@ router = APIRouter(responses=ERRORS)
 Tenant = Annotated[str, Depends(tenant_of)]
 
 
-@router.post("/v1/sessions/{session_id}/sources", openapi_extra=SOURCE, status_code=201)
+@router.post(
+    "/v1/sessions/{session_id}/sources",
+    openapi_extra=SOURCE,
+    status_code=201,
+    dependencies=[Depends(brought_home)],
+)
 async def add_source(
     request: Request, session_id: str, caller: Annotated[Caller, Depends(caller_of)]
 ) -> dict[str, Any]:
@@ -43,21 +48,21 @@ async def add_source(
     return await context.sources.add(session, caller.tenant, wanted.strip(), caller.shows)
 
 
-@router.get("/v1/sessions/{session_id}/sources")
+@router.get("/v1/sessions/{session_id}/sources", dependencies=[Depends(brought_home)])
 async def sources(request: Request, session_id: str, tenant: Tenant) -> dict[str, Any]:
     """The session's sources, oldest first, and how far they are."""
     session = chat_of(request).existing(tenant, checked_alias(session_id, "session_id"))
     return {"object": "list", "data": context_of(request).sources.of(session)}
 
 
-@router.get("/v1/sessions/{session_id}/sources/{source_id}")
+@router.get("/v1/sessions/{session_id}/sources/{source_id}", dependencies=[Depends(brought_home)])
 async def source(request: Request, session_id: str, source_id: str, tenant: Tenant) -> dict[str, Any]:
     """One source: its state, what it has shown, left out and lost, and how far behind it is."""
     session = chat_of(request).existing(tenant, checked_alias(session_id, "session_id"))
     return context_of(request).sources.one(session, source_id)
 
 
-@router.delete("/v1/sessions/{session_id}/sources/{source_id}")
+@router.delete("/v1/sessions/{session_id}/sources/{source_id}", dependencies=[Depends(brought_home)])
 async def remove_source(request: Request, session_id: str, source_id: str, tenant: Tenant) -> dict[str, Any]:
     """Stop a source. What it has shown stays in the session's memory."""
     session = chat_of(request).existing(tenant, checked_alias(session_id, "session_id"))

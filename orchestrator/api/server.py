@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api import (
@@ -21,10 +22,13 @@ from orchestrator.api import (
     routes_sessions,
     routes_sources,
 )
+from orchestrator.api.body import whole_body
 from orchestrator.api.chat import Chat
 from orchestrator.api.context import ApiContext
 from orchestrator.api.errors import install_error_handlers
+from orchestrator.api.forward import Unreachable, was_forwarded
 from orchestrator.api.metrics import Metrics
+from orchestrator.wire.errors import Elsewhere
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -43,7 +47,7 @@ def make_api(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI:
     app.state.vigil = context
     app.state.chat = Chat(context)
     app.state.event_readers = Counter()
-    install_error_handlers(app)
+    install_error_handlers(app, _forwarding(context))
     for routes in (
         routes_page,
         routes_health,
@@ -67,6 +71,25 @@ def make_api(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI:
             max_age=600,
         )
     return app
+
+
+def _forwarding(context: ApiContext) -> Callable[[Request, Elsewhere], Awaitable[Response]]:
+    async def forwarded(request: Request, elsewhere: Elsewhere) -> Response:
+        homes, forwarder = context.homes, context.forwarder
+        if homes is None or forwarder is None or was_forwarded(request):
+            raise elsewhere
+        body = await whole_body(request, context.limits.body_bytes, context.limits.body_s)
+        try:
+            return await forwarder.answer(elsewhere.address, request, body)
+        except Unreachable:
+            # It is dead, or will be: then the session is taken up here, or wherever somebody was faster.
+            await homes.settled(elsewhere.session_id, elsewhere.address)
+        try:
+            return await forwarder.answer(homes.here, request, body)
+        except Unreachable:
+            raise elsewhere from None
+
+    return forwarded
 
 
 class CountRequests:

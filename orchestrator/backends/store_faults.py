@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bridges.engine import EngineError, ImageBytes
 from memory.store.base import FrameStore
-from memory.store.errors import FrameTooLarge, SessionGone, StoreError
-from orchestrator.wire.errors import Conflict, StoreUnavailable, TooLarge, VigilError
+from memory.store.errors import FrameTooLarge, OwnedElsewhere, SessionGone, StoreError
+from orchestrator.wire.errors import Conflict, Elsewhere, StoreUnavailable, TooLarge, VigilError
 
 RETRY_S = 1.0
 
@@ -32,6 +32,8 @@ def told_of(fault: StoreError) -> VigilError:
     """The client can send a smaller frame or open another session; else only time helps."""
     if isinstance(fault, FrameTooLarge):
         return TooLarge(fault.message, code=fault.code)
+    if isinstance(fault, OwnedElsewhere):
+        return Elsewhere(fault.session, fault.address)
     if isinstance(fault, SessionGone):
         return Conflict("the session was deleted; open another one", code="session_closed")
     # Which disk or database said what is for the log.

@@ -175,6 +175,7 @@ class Session:
                 Lease(lease or LeaseLimits(), clock.now()),
                 begun=record.next_fence,
                 lines=record.lines,
+                former=record.seat,
             )
         except BaseException:
             try:
@@ -273,16 +274,28 @@ class Session:
         if resumed.ticket is None or resumed.missed is None:
             return None
         attachment = Attachment(
-            self._core, self._clock, resumed.ticket, resumed.missed, self._receive, self._leave
+            self._core,
+            self._clock,
+            resumed.ticket,
+            resumed.missed,
+            self._receive,
+            self._leave,
+            gap=resumed.gap,
         )
         for other in self._attachments:
             other.wake()
         self._attachments.add(attachment)
+        self._carry_out(resumed.effects)
         return attachment
 
     def invite(self) -> Invitation:
         """A token with which one more socket may join; it is shown once."""
         return self._core.invite()
+
+    async def seated(self) -> None:
+        """Return when a new socket can be sure of its seat: a later process knows of it. Raises what the log
+        does."""
+        await self._facts.flush()
 
     def view(self) -> dict[str, Any]:
         """The session object of the wire."""

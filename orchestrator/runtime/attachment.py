@@ -38,9 +38,13 @@ class Attachment(AsyncIterator[Payload]):
         missed: tuple[Payload, ...],
         on_command: Callable[[AnyCommand], None],
         on_leave: Callable[[Attachment], None],
+        *,
+        gap: bool = False,
     ) -> None:
         self.generation = ticket.generation
         self.token = ticket.token
+        self.gap = gap
+        """Events were lost with an earlier process."""
         self._core = core
         self._clock = clock
         self._on_command = on_command

@@ -31,15 +31,36 @@ class Ticket:
     displaced: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What is remembered of a session's sockets beyond its process.
+
+    :param token_hash: SHA-256, in hex, of the token that resumes it
+    :param ceiling: no event was ever numbered above this
+    """
+
+    generation: int = 0
+    token_hash: str | None = None
+    ceiling: int = 0
+
+
 class Attachments:
-    def __init__(self, tokens: Tokens, *, resumable: bool, generation: int = 0) -> None:
+    """:param former: the seat in an earlier process, whose token is honoured once more"""
+
+    def __init__(self, tokens: Tokens, *, resumable: bool, former: Seat | None = None) -> None:
+        former = former or Seat()
         self._tokens = tokens
         self._resumable = resumable
-        self._current: bytes | None = None
+        self._current = bytes.fromhex(former.token_hash) if former.token_hash else None
         self._former: bytes | None = None
         self._invitation: bytes | None = None
-        self.generation = generation
+        self.generation = former.generation
         self.attached = False
+
+    @property
+    def token_hash(self) -> str | None:
+        """Of the token that resumes the session."""
+        return None if self._current is None else self._current.hex()
 
     def open(self) -> Ticket:
         """The first socket of a session."""

@@ -8,6 +8,7 @@ of the former are carried out, except for ``commands.IMMEDIATE``, which act at o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.session import backend as be
@@ -16,7 +17,7 @@ from orchestrator.session import effects as fx
 from orchestrator.session import events as ev
 from orchestrator.session.admission import Admission
 from orchestrator.session.answers import Answers
-from orchestrator.session.attachment import Ticket, Tokens
+from orchestrator.session.attachment import Seat, Ticket, Tokens
 from orchestrator.session.configuration import updated
 from orchestrator.session.conversation import Conversation
 from orchestrator.session.delivery import Delivery, Invitation, Payload, Resumed
@@ -55,6 +56,7 @@ class SessionCore:
     :param ids: makes item and event ids; ``tokens`` makes resume tokens
     :param begun: where a session that is taken up again starts, newer than all its earlier output
     :param lines: its conversation so far
+    :param former: what its sockets before could resume with
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class SessionCore:
         *,
         begun: Fence | None = None,
         lines: Sequence[Line] = (),
+        former: Seat | None = None,
     ) -> None:
         shared = self._shared = Shared(session_id, config, capabilities, limits, ids)
         shared.fence = begun or Fence()
@@ -78,7 +81,7 @@ class SessionCore:
         accounts = self._accounts = InputAccounts(limits)
         self._admission = Admission(shared, accounts)
         turns = self._turns = Turns(shared, self._answers, history, accounts)
-        self._delivery = shared.sink = Delivery(shared, tokens, self._book)
+        self._delivery = shared.sink = Delivery(shared, tokens, self._book, former)
         self._endings = Endings(shared, self._answers, turns, self._delivery)
         self._inputs = Inputs(shared, self._answers, turns, accounts, self._endings.barge_in)
         self._talk = Conversation(shared, self._answers, history, self._book, turns)
@@ -89,6 +92,8 @@ class SessionCore:
         )
         self.history = history
         self._lease = lease
+        if former is not None and former.generation:
+            lease.detached(lease.touched_at)  # it waits for its client
 
     @property
     def session_id(self) -> str:
@@ -227,7 +232,7 @@ class SessionCore:
         resumed = self._delivery.resume(token, after)
         if resumed.ticket is not None:
             self._lease.attached(now)
-        return resumed
+        return replace(resumed, effects=self._end())
 
     def invite(self) -> Invitation:
         """What one more socket needs to join the session."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import orjson
 
-from orchestrator.session.attachment import Attachments, Ticket, Tokens
+from orchestrator.session.attachment import Attachments, Seat, Ticket, Tokens
+from orchestrator.session.effects import Effect
 from orchestrator.session.events import (
     ErrorEvent,
     Event,
@@ -25,6 +26,7 @@ from orchestrator.session.events import (
     SessionCreated,
     SessionExpired,
 )
+from orchestrator.session.facts import EventsReserved, SocketSeated
 from orchestrator.session.journal import Journal
 from orchestrator.session.outbox import Outbox, Outgoing, may_use_reserve
 from orchestrator.session.playback import PlaybackBook
@@ -35,6 +37,8 @@ from orchestrator.wire.errors import InvalidRequest, ResourceExhausted
 Payload = dict[str, Any]
 UNNUMBERED = (SessionCreated, ResyncRequired)
 MAX_CLOSING_BYTES = 4096
+EVENTS_RESERVED = 1000
+"""Numbers of events that are reserved at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,13 @@ class Resumed:
     """A resuming socket's answer: its ticket and the events it missed, numbered.
 
     ``missed`` is ``None`` when they are no longer all there: it must resynchronise, and nothing changed.
+    ``gap``: an earlier process had the rest; it is gone with that process, and what is remembered is not.
     """
 
     ticket: Ticket | None
     missed: tuple[Payload, ...] | None
+    gap: bool = False
+    effects: tuple[Effect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +66,23 @@ class Invitation:
 class Delivery:
     """:param tokens: makes resume tokens
     :param book: learns what was sent
+    :param former: of a session that goes on after its process: its events are numbered on from there
     """
 
-    def __init__(self, shared: Shared, tokens: Tokens, book: PlaybackBook) -> None:
+    def __init__(
+        self, shared: Shared, tokens: Tokens, book: PlaybackBook, former: Seat | None = None
+    ) -> None:
         limits = shared.limits
         self._shared = shared
         self._book = book
         self._projection = Projection(shared.session_id, shared.ids)
         self._outbox = Outbox(limits.outbox)
-        self._journal = Journal(limits.journal_bytes, limits.journal_ttl_s)
+        self._ceiling = self._numbered_on = former.ceiling if former else 0
+        self._journal = Journal(limits.journal_bytes, limits.journal_ttl_s, head=self._ceiling)
         self._resync_told = False
-        self.attachments = Attachments(tokens, resumable=shared.capabilities.supports_session_resume)
-        self.begun = False
+        resumable = shared.capabilities.supports_session_resume
+        self.attachments = Attachments(tokens, resumable=resumable, former=former)
+        self.begun = bool(former and former.generation)
         """The session has had a socket."""
         self.overflowed = False
         """An event did not fit: only errors, bad endings and the end are taken from now on."""
@@ -96,6 +108,7 @@ class Delivery:
         if not self.attached:
             while self.take():
                 pass
+        self._reserve()
 
     def void(self, response_ids: Iterable[str]) -> None:
         """Take back the audio of these responses that was not sent yet, with the words it says."""
@@ -147,7 +160,9 @@ class Delivery:
     def open(self) -> Ticket:
         """The session's first socket."""
         self.begun = True
-        return self.attachments.open()
+        ticket = self.attachments.open()
+        self._seated()
+        return ticket
 
     def resume(self, token: Any, after: Any) -> Resumed:
         """Attach a socket that presents a token and the number of the last event it has."""
@@ -157,12 +172,15 @@ class Delivery:
                 code="invalid_session_resume",
             )
         self.attachments.check(token)
+        gap = after < self._numbered_on
+        after = max(after, self._numbered_on)
         entries = self._journal.replay(self._shared.now, after)
         if entries is None:
             return Resumed(None, None)
         ticket = self.attachments.resume(token)
         self.begun = True
-        return Resumed(ticket, tuple(entry.payload for entry in entries))
+        self._seated()
+        return Resumed(ticket, tuple(entry.payload for entry in entries), gap)
 
     def invite(self) -> Invitation:
         return Invitation(self.attachments.invite(), self._journal.head)
@@ -182,6 +200,18 @@ class Delivery:
             "attached": self.attached,
             "generation": self.attachments.generation,
         }
+
+    # --- what outlives the process -------------------------------------------------------------------------
+
+    def _seated(self) -> None:
+        self._shared.record(SocketSeated(self.attachments.generation, self.attachments.token_hash))
+        self._reserve()
+
+    def _reserve(self) -> None:
+        """Long before the numbers are used, so that the record is durable by then."""
+        if self.begun and self._journal.head + len(self._outbox) + EVENTS_RESERVED // 2 > self._ceiling:
+            self._ceiling = self._journal.head + len(self._outbox) + EVENTS_RESERVED
+            self._shared.record(EventsReserved(self._ceiling))
 
     # --- parts ---------------------------------------------------------------------------------------------
 

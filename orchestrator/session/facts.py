@@ -67,6 +67,23 @@ class EpochBegun(SessionFact):
 
 
 @dataclass(frozen=True, slots=True)
+class SocketSeated(SessionFact):
+    """A socket has the session. ``token_hash``: SHA-256, in hex, of the token that resumes it."""
+
+    kind: ClassVar[str] = "socket_seated"
+    generation: int
+    token_hash: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventsReserved(SessionFact):
+    """No event is numbered above ``ceiling`` until another one is recorded."""
+
+    kind: ClassVar[str] = "events_reserved"
+    ceiling: int
+
+
+@dataclass(frozen=True, slots=True)
 class SessionEnded(SessionFact):
     kind: ClassVar[str] = "session_ended"
     reason: str

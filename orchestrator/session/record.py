@@ -6,19 +6,22 @@ Kinds of other rooms are ignored, apart from ``query_set``: what the user asked 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from orchestrator.session.attachment import Seat
 from orchestrator.session.backend import SessionConfig
 from orchestrator.session.facts import (
     EpochBegun,
+    EventsReserved,
     ResponseEnded,
     ResponseStarted,
     SessionConfigured,
     SessionEnded,
     SessionOpened,
+    SocketSeated,
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.history import Line
@@ -36,6 +39,8 @@ class SessionRecord:
     unfinished: str | None = None
     """A response that was begun and never ended: the process went away under it."""
     ended: str | None = None
+    seat: Seat = field(default_factory=Seat)
+    """What a socket of the process before could resume with."""
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
         """Fold one entry of the log."""
@@ -53,6 +58,10 @@ class SessionRecord:
             self.unfinished = None
             if data["heard"]:
                 self.lines.append(Line("assistant", f"item_{data['response_id']}", data["heard"]))
+        elif kind == SocketSeated.kind:
+            self.seat = Seat(data["generation"], data["token_hash"], self.seat.ceiling)
+        elif kind == EventsReserved.kind:
+            self.seat = replace(self.seat, ceiling=data["ceiling"])
         elif kind == SessionEnded.kind:
             self.ended = data["reason"]
         elif kind == "query_set":

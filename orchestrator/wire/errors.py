@@ -13,6 +13,7 @@
     |- ResourceExhausted            429  admission, quota or backpressure; carries retry_after_s
     `- ServerFault                  500
        |- StoreUnavailable          503  sessions can't be kept or read now; carries retry_after_s
+       |- Elsewhere                 503  another process has the session, and can't be asked now
        |- EngineUnavailable         503  unreachable, lost or wedged; carries retry_after_s
        `- EngineFault               502  the engine answered with an error we could not mend
 
@@ -127,6 +128,22 @@ class StoreUnavailable(ServerFault):
     default_code = "store_unavailable"
     http_status = 503
     retryable = True
+
+
+class Elsewhere(ServerFault):
+    """:param session_id: the session's id; ``address``: root of the process that owns it
+
+    A client hears of it only when that process can't be asked on its behalf.
+    """
+
+    default_code = "session_elsewhere"
+    http_status = 503
+    retryable = True
+
+    def __init__(self, session_id: str, address: str) -> None:
+        super().__init__("another process has this session and does not answer; try again", retry_after_s=1.0)
+        self.session_id = session_id
+        self.address = address
 
 
 class EngineUnavailable(ServerFault):

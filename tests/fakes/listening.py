@@ -27,11 +27,13 @@ class Listening:
     core: Core
     client: httpx.AsyncClient
     url: str
+    port = 0
+    """To listen on; 0: any."""
 
     async def listen(self) -> None:
         """Return when it takes connections."""
         listener = socket.socket(proto=socket.IPPROTO_TCP)
-        listener.bind(("127.0.0.1", 0))
+        listener.bind(("127.0.0.1", self.port))
         config = server_config(make_app(self.core), drain_s=self.core.settings.timeouts.drain_s)
         self._server = QuietServer(config, self.core.drain)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))

@@ -265,6 +265,7 @@ class Sessions(RuleBasedStateMachine):
             self.token = None
             self.resync = True  # what was lost on the way stays lost
             return
+        self.d.absorb(resumed.effects)
         if resumed.missed is None or resumed.ticket is None:
             self.resync = True
             return
