@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -112,24 +113,32 @@ CURVE_HEIGHT = 300.0
 
 
 def curve(points: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None) -> Curve | None:
-    """Misses against false alerts an hour, over thresholds of the speak score; ``None`` without points."""
+    """Misses against false alerts an hour, a dot for each threshold of the speak score, and the best of them.
+
+    ``None`` without points.
+    """
     known = [p for p in points if p.get("misses") is not None and p.get("false_alerts_per_h") is not None]
     if not known:
         return None
     misses = [float(p["misses"]) for p in known]
     false = [float(p["false_alerts_per_h"]) for p in known]
     top = ceiling(sorted(false)[math.floor(0.9 * (len(false) - 1))] or max(false))
-    pairs = zip(false, misses, strict=True)
-    placed = sorted((WIDTH * min(f, top) / top, CURVE_HEIGHT * (1 - m)) for f, m in pairs)
-    line = " ".join(f"{_n(x)},{_n(y)}" for x, y in placed)
+    placed = sorted((WIDTH * min(f, top) / top, m) for f, m in zip(false, misses, strict=True))
+    best_so_far = accumulate((m for _, m in placed), min)
+    line = " ".join(f"{_n(x)},{_n(_up(m))}" for (x, _), m in zip(placed, best_so_far, strict=True))
     body = [f'<line class="half" x1="0" x2="{_n(WIDTH)}" y1="{_n(y)}" y2="{_n(y)}"/>' for y in (75, 150, 225)]
+    body += [f'<path class="dot" d="M{_n(x)} {_n(_up(m))}h0.01"/>' for x, m in placed]
     body.append(f'<polyline class="line a" points="{line}"/>')
     if best is not None and best.get("misses") is not None:
         x = WIDTH * min(float(best["false_alerts_per_h"]), top) / top
-        y = CURVE_HEIGHT * (1 - float(best["misses"]))
+        y = _up(float(best["misses"]))
         # A stroke of no length with round ends: a dot, however the plot is stretched.
         body.append(f'<path class="best" d="M{_n(x)} {_n(y)}h0.01"/>')
     return Curve(_svg(CURVE_HEIGHT, body, "Misses against false alerts"), top)
+
+
+def _up(misses: float) -> float:
+    return CURVE_HEIGHT * (1 - misses)
 
 
 @dataclass(frozen=True, slots=True)
