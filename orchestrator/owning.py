@@ -68,7 +68,7 @@ class Owning:
             await self._clock.sleep(self._heartbeat_s)
 
     async def beat(self) -> None:
-        """One heartbeat; sessions that were lost end here, without a word to their logs."""
+        """One heartbeat; sessions that were lost end here. What they still say finds no way into their logs."""
         sent_at = self._clock.now()
         if not self._table.sure(sent_at):
             self.late += 1
@@ -80,7 +80,6 @@ class Owning:
         for session_id in self._table.answered(sent_at, held):
             self.lost += 1
             _log.warning("session %s goes on in another process", session_id)
-            self._store.lose(session_id)
             task = asyncio.create_task(self._registry.end(session_id, LOST))
             self._ends.add(task)
             task.add_done_callback(self._ends.discard)

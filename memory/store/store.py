@@ -16,7 +16,7 @@ from sqlalchemy import Connection, insert, select, tuple_
 
 from memory.store.base import Entry
 from memory.store.database import Database, Refused
-from memory.store.errors import LeaseLost, SessionExists, SessionGone, StoreError
+from memory.store.errors import SessionExists, SessionGone, StoreError
 from memory.store.export import export_tar
 from memory.store.files import FrameFiles
 from memory.store.frames import SessionFrames
@@ -174,12 +174,6 @@ class Store:
         """Own a session that is not open here, where there are leases; see ``Leases.claim``."""
         if self.leases is not None:
             self._fences[session_id] = await self.leases.claim(session_id)
-
-    def lose(self, session_id: str) -> None:
-        """The lease of an open session is lost: its log fails with ``LeaseLost``."""
-        there = self._open.get(session_id)
-        if there is not None:
-            there.log.fail(LeaseLost(f"session {session_id} has been taken over by another process"))
 
     @property
     def held(self) -> dict[str, int]:
