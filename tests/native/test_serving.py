@@ -104,7 +104,9 @@ async def test_a_lost_engine_socket_is_counted_and_the_client_notices_nothing(tm
 
         async def counted() -> bool:
             metrics = (await served.client.get("/metrics")).text
-            return all(f'vigil_links_{kind}{{engine="{name}"}} 1.0' in metrics for kind in ("lost", "resumed"))
+            return all(
+                f'vigil_links_{kind}{{engine="{name}"}} 1.0' in metrics for kind in ("lost", "resumed")
+            )
 
         async with asyncio.timeout(60):
             while not await counted():  # noqa: ASYNC110  what is waited for is a scrape
