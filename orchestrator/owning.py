@@ -68,7 +68,7 @@ class Owning:
             await self._clock.sleep(self._heartbeat_s)
 
     async def beat(self) -> None:
-        """One heartbeat; sessions that were lost end here, and what they still say finds no way into a log."""
+        """One heartbeat; sessions that were lost end here, and what they still say is in no log."""
         sent_at = self._clock.now()
         if not self._table.sure(sent_at):
             self.late += 1
