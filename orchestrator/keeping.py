@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from memory.facts import AnyFact, parse_fact
 from memory.render import RENDERER
 from memory.store.base import Entry, FrameStore
-from memory.store.errors import SessionExists, SessionGone, StoreError
+from memory.store.errors import LeaseLost, OwnedElsewhere, SessionExists, SessionGone, StoreError
 from memory.store.leases import Process
 from memory.store.session import DurableSession
 from memory.store.store import Keeping, Store
@@ -39,14 +39,20 @@ class WatchedLog(FactLog, Protocol):
 
 
 class ToldLog(FactLog):
-    """A session's log whose failures are those that its client is told."""
+    """A session's log whose failures are those that its client is told.
+
+    A session that goes on in another process ends here in order: what it still says is not written.
+    """
 
     def __init__(self, log: FactLog) -> None:
         self._log = log
 
     def append(self, kind: str, data: Mapping[str, Any]) -> int:
         with _told():
-            return self._log.append(kind, data)
+            try:
+                return self._log.append(kind, data)
+            except LeaseLost:
+                return 0
 
     async def flush(self, seq: int | None = None) -> None:
         with _told():
@@ -284,6 +290,11 @@ class DurableKeeper:
         if info is None:
             return None, (), ()
         mine = self._ours.get(info.id)
+        if mine is not None and self.store.leases is not None:
+            # It may have been lost already, and be on its way out here.
+            owner = await self.store.leases.owner(info.id)
+            if owner is not None and owner.lives and owner.id != self.store.leases.process.id:
+                raise OwnedElsewhere(info.id, owner.address)
         if mine is not None and mine.log.error is not None:
             raise StoreError(f"session {info.id} is being let go; it goes on in a moment")
         if mine is None and self.store.leases is not None:
