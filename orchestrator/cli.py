@@ -20,7 +20,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         shown = ["serve", "talk", "attach", "detach", "key", "engine", "replay", "session", "voice", "doctor"]
-        return [*shown, "eval", "version"]
+        return [*shown, "eval", "load", "version"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         lazy = {
@@ -32,6 +32,7 @@ class Commands(TyperGroup):
             "voice": _voice,
             "doctor": _doctor,
             "eval": _eval,
+            "load": _load,
         }.get(cmd_name)
         return lazy() if lazy is not None else super().get_command(ctx, cmd_name)
 
@@ -260,6 +261,12 @@ def _eval() -> Any:
     from evals.command import app as evaluation
 
     return typer.main.get_group(evaluation)
+
+
+def _load() -> Any:
+    from evals.load.command import load
+
+    return _single(load)
 
 
 def _fail(message: str, code: int) -> NoReturn:

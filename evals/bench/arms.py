@@ -20,6 +20,7 @@ from typing import Any
 from bridges.chat_engine import VllmChat
 from bridges.engine import ChatEvent, ChatRequest, Deadlines, Finished, ImageBytes
 from evals.bench.between import Between
+from evals.load.pictures import commented
 from orchestrator.engines.fleet import Judged
 
 ARMS = ("ours", "resend", "no_cache")
@@ -122,9 +123,3 @@ class Rival:
 
     async def aclose(self) -> None:
         await self._chat.aclose()
-
-
-def commented(jpeg: bytes, text: str) -> bytes:
-    """The same picture with a comment segment after its first marker."""
-    comment = text.encode()
-    return jpeg[:2] + b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment + jpeg[2:]

@@ -9,9 +9,10 @@ from pathlib import Path
 from PIL import Image
 from rich.console import Console
 
-from evals.bench.arms import ARMS, Sample, commented
+from evals.bench.arms import ARMS, Sample
 from evals.bench.pictures import squares
 from evals.bench.replay_bench import Design, measure, result_of, show
+from evals.load.pictures import commented
 from evals.replay.core import engine_of, settings_of
 from evals.replay.options import ReplayOptions
 from tests.fakes.engine import FakeEngine

@@ -1,0 +1,128 @@
+"""Twice the capacity offered to a service: who keeps its pace, who is refused, how soon all is well again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evals.load.figures import Readings, Scraper
+from evals.load.job import LATE, Job, Told, percentile
+from evals.load.step import Generator
+
+BEFORE_S, DURING_S, AFTER_S = 8.0, 15.0, 12.0
+START_S = 4.0
+"""For the process of those who come later."""
+RECOVERY_TICKS = 10
+ARRIVAL_S = 2.0
+"""Between those who come later: admission goes by what it has measured."""
+MAY_GROW = 2.0
+"""Times the p95 of those who were there first, while others come."""
+QUEUED_FRAMES = 8
+"""Frames of one session that may wait: more is a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Monotonic times in seconds: the first others come, the last of them has left."""
+
+    came: float
+    left: float
+
+
+def judged(first: Told, others: Told, came: int, spans: Spans, period_s: float) -> dict[str, Any]:
+    """Figures of those who were there first, in ms by span; what became of ``came`` others; recovery."""
+    parts = {
+        "before": [took for at, took in first.samples if at < spans.came],
+        "during": [took for at, took in first.samples if spans.came <= at < spans.left],
+        "after": [took for at, took in first.samples if at >= spans.left],
+    }
+    p95 = {name: percentile(sorted(map(_known, part)), 0.95) for name, part in parts.items()}
+    return {
+        "there_first": first.opened,
+        "came_later": came,
+        "admitted": others.opened,
+        "refused": dict(others.refused),
+        "lost": sum(first.lost.values()) + sum(others.lost.values()),
+        "p95_ms": {name: None if p is None or p == LATE else round(p * 1000, 1) for name, p in p95.items()},
+        "recovery_ticks": recovery(first.samples, spans.left, period_s),
+    }
+
+
+def recovery(samples: Sequence[tuple[float, float | None]], left: float, period_s: float) -> int | None:
+    """Periods after ``left`` until the p95 of a period's frames is within one period, and stays so."""
+    by_period: dict[int, list[float]] = {}
+    for at, took in samples:
+        if at >= left:
+            by_period.setdefault(int((at - left) / period_s), []).append(_known(took))
+    if not by_period:
+        return None
+    late = [n for n, each in by_period.items() if (percentile(sorted(each), 0.95) or 0.0) > period_s]
+    ended = max(late) + 1 if late else 0
+    return ended if ended in by_period else None
+
+
+def _known(took: float | None) -> float:
+    return LATE if took is None else took
+
+
+async def overloaded(job: Job, engine: str, period_s: float, tell: Callable[[str], None]) -> dict[str, Any]:
+    """:param job: of those who are there first: as many as are carried; as many come later, one by one"""
+    scraper = Scraper(job.url, [engine])
+    ended = asyncio.Event()
+    others_s = job.sessions * ARRIVAL_S + DURING_S
+    whole_s = BEFORE_S + others_s + START_S + AFTER_S
+    first = await Generator.start(replace(job, seconds=whole_s, mark=f"{job.mark}first", stay=True))
+    late: Generator | None = None
+    scraping: asyncio.Task[Readings] | None = None
+    try:
+        await first.ready()
+        await first.begin()
+        await first.until("measuring")
+        scraping = asyncio.create_task(scraper.until(ended))
+        await asyncio.sleep(BEFORE_S)
+        came = time.monotonic()
+        late = await Generator.start(
+            replace(
+                job,
+                mark=f"{job.mark}later",
+                fill=0,
+                warm_s=0.0,
+                seconds=others_s,
+                opening_s=ARRIVAL_S,
+                each_at_once=True,
+            )
+        )
+        others = await late.end()
+        left = time.monotonic()
+        tell(f"{others.opened} of {job.sessions} more were let in")
+        told = await first.end()
+        ended.set()
+        readings = (await scraping).summary()
+    finally:
+        ended.set()
+        if scraping is not None:
+            await asyncio.gather(scraping, return_exceptions=True)
+        for generator in (first, late):
+            if generator is not None:
+                await generator.aclose()
+        await scraper.aclose()
+    result = judged(told, others, job.sessions, Spans(came, left), period_s) | readings
+    return result | {"checks": checks(result)}
+
+
+def checks(result: dict[str, Any]) -> dict[str, bool]:
+    before, during = (result["p95_ms"][name] for name in ("before", "during"))
+    waiting = result.get("service", {}).get("most", {}).get("frames_waiting", 0)
+    back = result["recovery_ticks"]
+    return {
+        "overload: who was there first keeps its pace": before is not None
+        and during is not None
+        and during <= MAY_GROW * before,
+        "overload: nobody who is in is lost": result["lost"] == 0,
+        "overload: nothing queues without bound": waiting
+        <= QUEUED_FRAMES * (result["there_first"] + result["admitted"]),
+        f"overload: all is well within {RECOVERY_TICKS} ticks": back is not None and back <= RECOVERY_TICKS,
+    }

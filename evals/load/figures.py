@@ -1,0 +1,140 @@
+"""What the service and its engines say of a step themselves, from their ``/metrics``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from bridges.engine import EngineError
+from bridges.engine_metrics import EngineLoad, EngineMetrics
+
+LOOK_S = 1.0
+TIMEOUT_S = 5.0
+QUEUES = ("mailbox_commands", "pending_input_bytes", "frames_waiting", "outbox_events")
+"""Of a service: what waits in it."""
+
+Samples = dict[str, float]
+
+
+def service_samples(text: str) -> Samples:
+    """Vigil's own figures by name without prefix, added up over their labels. Other text gives none."""
+    sums: Samples = {}
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name.startswith("vigil_"):
+                    name = sample.name.removeprefix("vigil_")
+                    sums[name] = sums.get(name, 0.0) + sample.value
+    except ValueError:
+        return {}
+    return sums
+
+
+@dataclass
+class Readings:
+    """First and last reading of a step, and the largest of those in between."""
+
+    service: list[Samples] = field(default_factory=list)
+    engines: list[list[EngineLoad]] = field(default_factory=list)
+
+    def summary(self) -> dict[str, Any]:
+        """``service`` and ``engine``, each absent where it told nothing."""
+        told: dict[str, Any] = {}
+        known = [samples for samples in self.service if samples]
+        if len(known) > 1:
+            told["service"] = _service(known)
+        loads = [each for each in self.engines if each]
+        if len(loads) > 1:
+            told["engine"] = _engine(loads)
+        return told
+
+
+def _service(known: Sequence[Samples]) -> dict[str, Any]:
+    first, last = known[0], known[-1]
+
+    def grew(name: str) -> float:
+        return last.get(name, 0.0) - first.get(name, 0.0)
+
+    prompt = grew("prompt_tokens_total")
+    return {
+        "ticks": int(grew("ticks_total")),
+        "tick_failures": int(grew("tick_failures_total")),
+        "sessions_refused": int(grew("sessions_refused")),
+        "reuse": round(grew("cached_tokens_total") / prompt, 4) if prompt else None,
+        "most": {name: int(max(each.get(name, 0.0) for each in known)) for name in QUEUES},
+    }
+
+
+def _engine(loads: Sequence[Sequence[EngineLoad]]) -> dict[str, Any]:
+    def most(name: str) -> float | None:
+        values = [getattr(load, name) for each in loads for load in each]
+        known = [value for value in values if value is not None]
+        return max(known) if known else None
+
+    def grew(name: str) -> int | None:
+        ends = [(getattr(a, name), getattr(b, name)) for a, b in zip(loads[0], loads[-1], strict=True)]
+        known = [b - a for a, b in ends if a is not None and b is not None]
+        return sum(known) if known else None
+
+    asked, found = grew("prefix_queries"), grew("prefix_hits")
+    return {
+        "reuse": round((found or 0) / asked, 4) if asked else None,
+        "kv_usage": most("kv_usage"),
+        "running": most("running"),
+        "waiting": most("waiting"),
+        "preemptions": grew("preemptions"),
+    }
+
+
+class Scraper:
+    """Reads a service and engines while a step is measured.
+
+    :param url: root of the service; one without figures is left alone
+    :param engines: roots of the engines behind it
+    """
+
+    def __init__(self, url: str, engines: Sequence[str], api_key: str | None = None) -> None:
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else None
+        self._url = url.rstrip("/") + "/metrics"
+        self._http = httpx.AsyncClient(headers=headers, timeout=TIMEOUT_S, trust_env=False)
+        self._engines = [EngineMetrics(each, timeout_s=TIMEOUT_S) for each in engines]
+
+    async def until(self, ended: asyncio.Event) -> Readings:
+        """One reading now, one at the end, and some in between."""
+        readings = Readings()
+        await self._read(readings)
+        while not ended.is_set():
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await ended.wait()
+            except TimeoutError:
+                pass
+            await self._read(readings)
+        return readings
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+        await asyncio.gather(*(engine.aclose() for engine in self._engines))
+
+    async def _read(self, readings: Readings) -> None:
+        engines = asyncio.gather(*(self._load(engine) for engine in self._engines))
+        readings.service.append(await self._service())
+        readings.engines.append(await engines)
+
+    async def _service(self) -> Samples:
+        try:
+            response = await self._http.get(self._url)
+        except httpx.HTTPError:
+            return {}
+        return service_samples(response.text) if response.status_code == 200 else {}
+
+    async def _load(self, engine: EngineMetrics) -> EngineLoad:
+        try:
+            return await engine.load()
+        except EngineError:
+            return EngineLoad()

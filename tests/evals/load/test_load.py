@@ -1,0 +1,137 @@
+"""A real load against a served application, by its own process: each shape, what it counts and tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from evals.bench.known_layout import SHAPES as LAYOUTS
+from evals.bench.overload import recovery
+from evals.load.capacity import capacities, table
+from evals.load.figures import Readings, Scraper
+from evals.load.generator import SHAPES, generate
+from evals.load.job import Job, Told, carried, doubtful
+from evals.load.pictures import NoPictures, prepare
+from evals.load.step import Step, step
+from tests.api.serving import Served
+from tests.fakes.engine import FakeEngine
+from tests.fakes.pictures import jpeg
+
+
+def told(*took: float | None, **others: object) -> Told:
+    samples = tuple((float(at), each) for at, each in enumerate(took))
+    return replace(Told(2, {}, {}, {}, samples, 0.001), **others)
+
+
+def test_what_is_carried() -> None:
+    assert carried(told(*[0.4] * 19, 0.6), 0.5) is False
+    assert carried(told(*[0.4] * 100, 0.6), 0.5)
+    assert not carried(told(*[0.4] * 9, None), 0.5), "a frame that was never decided is late"
+    assert not carried(told(0.4, refused={"resource_exhausted": 1}), 0.5)
+    assert not carried(told(0.4, lost={"session_expired": 1}), 0.5)
+    assert not carried(told(), 0.5), "nothing was measured"
+    assert doubtful(told(0.4, lag_s=0.2), 0.5)
+    assert not doubtful(told(0.4), 0.5)
+
+
+def test_plain_data_between_two_processes() -> None:
+    job = Job("http://x", "realtime", 3, "p", "q", 1.0, 5.0, extra={"window": 3})
+    assert Job.from_json(job.to_json()) == job
+    seen = told(0.1, None)
+    assert Told.from_json(seen.to_json()) == seen
+
+
+async def test_capacity_by_bound_tries_nothing_twice() -> None:
+    tried: list[int] = []
+
+    async def run(sessions: int) -> Step:
+        tried.append(sessions)
+        return Step(sessions, told(*[sessions / 10] * 20), Readings())
+
+    found = await capacities(run, (1.0, 0.5), 64, within=0.0)
+    assert found["capacity"] == {"1": 10, "0.5": 5}
+    assert found["bounded"] == {"1": True, "0.5": True}
+    assert sorted(set(tried)) == sorted(tried) == [each["sessions"] for each in found["steps"]]
+    console = Console(width=160, record=True)
+    console.print(table(found["steps"]))
+    assert "1 s, 0.5 s" in console.export_text()
+
+
+def test_ticks_until_all_is_well() -> None:
+    late = [(t + 0.5, 3.0 if t < 4 else 0.2) for t in range(10)]
+    assert recovery(late, 0.0, 1.0) == 4
+    assert recovery(late, 5.0, 1.0) == 0
+    assert recovery([(t, None) for t in range(10)], 0.0, 1.0) is None
+    assert recovery([], 0.0, 1.0) is None
+
+
+def pictures(folder: Path) -> str:
+    source = folder / "source"
+    source.mkdir()
+    for number in range(4):
+        (source / f"{number}.jpg").write_bytes(jpeg(number, 320, 256))
+    (folder / "made").mkdir()
+    assert prepare(source, folder / "made", (320, 256), 1.0, 3) == 3
+    return str(folder / "made")
+
+
+def test_a_folder_without_pictures(tmp_path: Path) -> None:
+    with pytest.raises(NoPictures):
+        prepare(tmp_path, tmp_path, (64, 64), 1.0, 3)
+
+
+@pytest.mark.parametrize("shape", ["resend", "uuid"])
+async def test_clients_of_the_known_layout(shape: str, tmp_path: Path) -> None:
+    """Every picture again or each once; nothing is asked before the query; a full window is dropped."""
+    extra = {
+        "system": "Watch.",
+        "silence": "</silence>",
+        "window": 3,
+        "params": {"max_tokens": 8},
+        "held_images": 100,
+    }
+    async with FakeEngine(["</silence>"], image_tokens=16) as fake:
+        job = Job(
+            fake.url, shape, 1, pictures(tmp_path), "Say.", 0.2, 1.0, warm_s=0.2, fill=2, model=fake.model,
+            patience_s=20.0, extra=extra,
+        )  # fmt: skip
+        words: list[str] = []
+        seen = await generate(job, LAYOUTS[shape], words.append, lambda: None)
+        chats = [chat for chat in fake.chats if chat.images]
+    assert not seen.lost
+    assert words == ["ready", "measuring", "measured"]
+    assert (seen.opened, seen.refused, seen.lost) == (1, {}, {})
+    assert seen.samples
+    assert max(len(chat.images) for chat in chats) == 3
+    assert len(chats[0].images) == 2, "the frame before the query is in the window, and was not asked"
+
+
+async def test_sessions_over_the_socket_and_over_http(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    async with FakeEngine(["</silence>"], image_tokens=16) as fake, Served(fake, data) as vigil:
+        base = Job(
+            str(vigil.client.base_url),
+            "realtime",
+            2,
+            pictures(tmp_path),
+            "Say.",
+            0.3,
+            1.5,
+            warm_s=0.3,
+            fill=2,
+        )
+        scraper = Scraper(vigil.url, [])
+        made = await step(replace(base, patience_s=30.0), scraper)
+        await scraper.aclose()
+        over_http = await generate(
+            replace(base, shape="chat"), SHAPES["chat"], lambda word: None, lambda: None
+        )
+    plain = made.plain((60.0,))
+    assert plain["opened"] == 2 and not plain["refused"] and not plain["lost"]
+    assert plain["frames"] == 10
+    assert plain["service"]["ticks"] > 0
+    assert over_http.opened == 2 and over_http.samples
