@@ -203,7 +203,7 @@ class Core:
                 self.ticks.started(output)
             elif isinstance(output, TickDone) and (cost := _cost(output.record)):
                 self.quotas.spend(spec.tenant, Meter.TICKS, self.clock.now(), cost)
-            self.metrics.observe(output)
+            self.metrics.observe(output, spec.tenant)
 
         async def on_closed(reason: str) -> None:
             try:

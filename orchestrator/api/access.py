@@ -135,6 +135,11 @@ class Access:
         self._clock = clock
         self._failed = failed
 
+    @property
+    def keys(self) -> bool:
+        """Callers need one."""
+        return self._credentials is not None
+
     def admit(self, connection: HTTPConnection) -> Caller:
         """Whose request or handshake this is; it is charged to that tenant.
 

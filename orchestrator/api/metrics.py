@@ -12,6 +12,10 @@ from prometheus_client.registry import Collector
 
 from orchestrator.runtime.vocabulary import BackendOutput, Delegation, Failed, Notice, TickDone
 
+TENANTS = 64
+"""With series of their own: the first ones to come. Those after them share one."""
+OTHERS = "other"
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -50,6 +54,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        self._by_tenant = _ByTenant()
 
         def counter(name: str, text: str, labels: Iterable[str] = ()) -> Counter:
             return Counter(f"vigil_{name}", text, tuple(labels), registry=self._registry)
@@ -95,11 +100,12 @@ class Metrics:
         self._faults = counter("failures", "what a session could not do for its client", ("code",))
         self.requests = counter("http_requests", "requests answered", ("route", "status"))
 
-    def observe(self, output: BackendOutput) -> None:
-        """Count one output of a backend."""
+    def observe(self, output: BackendOutput, tenant: str) -> None:
+        """Count one output of a backend of a tenant's session."""
         match output:
             case TickDone(record=record, error_code=error_code):
                 self._tick(record, error_code)
+                self._by_tenant.tick(tenant, record, error_code)
             case Delegation(status=status):
                 self._delegations.labels(status).inc()
             case Notice(code=code):
@@ -138,8 +144,10 @@ class Metrics:
     def add_gauges(self, gauges: Gauges) -> None:
         self._registry.register(_Gauges(gauges))
 
-    def render(self) -> bytes:
-        return generate_latest(self._registry)
+    def render(self, *, tenants: bool = False) -> bytes:
+        """:param tenants: the figures of each tenant too, by name"""
+        text = generate_latest(self._registry)
+        return text + generate_latest(self._by_tenant.registry) if tenants else text
 
     def _tick(self, record: Mapping[str, Any], error_code: str | None) -> None:
         if error_code is not None:
@@ -166,6 +174,38 @@ class Metrics:
             self._kept.inc(min(cached, promised))
         if shortfall := record.get("shortfall"):
             self._shortfalls.labels(str(shortfall).partition("/")[0]).inc()
+
+
+class _ByTenant:
+    """What each tenant's decisions cost."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._known: set[str] = set()
+
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"vigil_tenant_{name}", text, ("tenant",), registry=self.registry)
+
+        self._ticks = counter("ticks", "decisions of a tenant's sessions")
+        self._failures = counter("tick_failures", "of a tenant's ticks, those that ended without an answer")
+        self._tokens = {
+            column: counter(column, f"{column.replace('_', ' ')} of a tenant's decisions")
+            for column in ("prompt_tokens", "cached_tokens", "completion_tokens")
+        }
+
+    def tick(self, tenant: str, record: Mapping[str, Any], error_code: str | None) -> None:
+        if tenant not in self._known:
+            if len(self._known) < TENANTS:
+                self._known.add(tenant)
+            else:
+                tenant = OTHERS
+        if error_code is not None:
+            self._failures.labels(tenant).inc()
+        elif record.get("status") != "dropped":
+            self._ticks.labels(tenant).inc()
+            for column, metric in self._tokens.items():
+                if (value := _number(record, column)) is not None:
+                    metric.labels(tenant).inc(value)
 
 
 class _Gauges(Collector):

@@ -12,7 +12,7 @@ from orchestrator.api.errors import error_response
 from orchestrator.api.metrics import CONTENT_TYPE
 from orchestrator.api.schemas import ERRORS
 from orchestrator.runtime.vocabulary import Capabilities
-from orchestrator.wire.errors import EngineUnavailable
+from orchestrator.wire.errors import EngineUnavailable, Forbidden
 
 router = APIRouter()
 
@@ -49,8 +49,20 @@ async def ready(request: Request) -> Response:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
-    """Prometheus text format. No session ids, no texts."""
-    return Response(context_of(request).metrics.render(), media_type=CONTENT_TYPE)
+    """Prometheus text format. No session ids, no texts; names of tenants for operators alone."""
+    tenants = _operated(request)
+    return Response(context_of(request).metrics.render(tenants=tenants), media_type=CONTENT_TYPE)
+
+
+def _operated(request: Request) -> bool:
+    """An operator asks. Whoever shows no key is nobody; a wrong one is refused as anywhere."""
+    context = context_of(request)
+    if context.access.keys and "authorization" not in request.headers:
+        return False
+    try:
+        return context.operates(context.access.admit(request).tenant)
+    except Forbidden:
+        return False
 
 
 @router.get("/v1/models", responses={401: ERRORS[401]}, dependencies=[Depends(tenant_of)])

@@ -269,7 +269,7 @@ class _Observed:
         async for output in self._backend.outputs():
             if isinstance(output, TickStarted):
                 self._server.ticks.started(output)
-            self._server.metrics.observe(output)
+            self._server.metrics.observe(output, "local")
             yield output
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from orchestrator.api.metrics import Metrics
+from orchestrator.api.metrics import OTHERS, TENANTS, Metrics
 from orchestrator.runtime.vocabulary import Fence, TickDone
 
 
@@ -16,7 +16,7 @@ def value(metrics: Metrics, sample: str) -> float:
 
 def tick(metrics: Metrics, **record: Any) -> None:
     known = {"action": "silence", "reason": "model", "prompt_tokens": 100}
-    metrics.observe(TickDone(Fence(), 1, (), known | record))
+    metrics.observe(TickDone(Fence(), 1, (), known | record), "ann")
 
 
 def test_promises_and_what_became_of_them() -> None:
@@ -52,7 +52,7 @@ def test_decisions_by_outcome() -> None:
         tick(metrics, reason=reason)
     tick(metrics, action="response", reason=None)
     metrics.observe(
-        TickDone(Fence(), 1, (), {"action": "silence", "reason": "engine_late"}, "engine_timeout")
+        TickDone(Fence(), 1, (), {"action": "silence", "reason": "engine_late"}, "engine_timeout"), "ann"
     )
     for reason in ("gated", "model", "deduplicated", "unhealthy", "not_asked"):
         assert value(metrics, f'ticks_total{{action="silence",reason="{reason}"}}') == 1
@@ -73,3 +73,18 @@ def test_summaries_handovers_and_events() -> None:
     assert value(metrics, 'window_handovers_total{reason="chunk"}') == 1
     assert value(metrics, 'window_handovers_total{reason="opened"}') == 0
     assert value(metrics, 'webhook_events_total{outcome="delivered"}') == 1
+
+
+def test_tenants_have_their_own_figures_and_are_no_more_than_so_many() -> None:
+    metrics = Metrics()
+    done = {"action": "silence", "reason": "model", "prompt_tokens": 100, "cached_tokens": 90}
+    for number in range(TENANTS + 10):
+        metrics.observe(TickDone(Fence(), 1, (), done), f"tenant-{number}")
+    metrics.observe(TickDone(Fence(), 2, (), {}, "engine_timeout"), "tenant-0")
+    told = metrics.render(tenants=True).decode()
+    assert 'vigil_tenant_ticks_total{tenant="tenant-0"} 1.0' in told
+    assert 'vigil_tenant_tick_failures_total{tenant="tenant-0"} 1.0' in told
+    assert 'vigil_tenant_cached_tokens_total{tenant="tenant-0"} 90.0' in told
+    assert f'vigil_tenant_ticks_total{{tenant="{OTHERS}"}} 10.0' in told
+    assert len(re.findall(r"^vigil_tenant_ticks_total", told, re.M)) == TENANTS + 1
+    assert "vigil_tenant" not in metrics.render().decode(), "names of tenants are not for everyone"
