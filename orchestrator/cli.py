@@ -20,7 +20,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         shown = ["serve", "talk", "attach", "detach", "key", "engine", "replay", "session", "voice", "doctor"]
-        return [*shown, "eval", "load", "version"]
+        return [*shown, "eval", "load", "top", "version"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         lazy = {
@@ -33,6 +33,7 @@ class Commands(TyperGroup):
             "doctor": _doctor,
             "eval": _eval,
             "load": _load,
+            "top": _top,
         }.get(cmd_name)
         return lazy() if lazy is not None else super().get_command(ctx, cmd_name)
 
@@ -261,6 +262,12 @@ def _eval() -> Any:
     from evals.command import app as evaluation
 
     return typer.main.get_group(evaluation)
+
+
+def _top() -> Any:
+    from orchestrator.top_cli import top
+
+    return _single(top)
 
 
 def _load() -> Any:
