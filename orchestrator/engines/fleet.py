@@ -138,7 +138,7 @@ class Fleet:
         """Why a session had better go on elsewhere once that is free."""
         if home.host.draining:
             return "drained"
-        loads = {host.name: len(host.room) for host in self._hosts.values() if not host.draining}
+        loads = {each.name: len(each.room) for each in self._hosts.values() if not each.draining | each.down}
         return "balanced" if overloaded(len(home.host.room), loads) else None
 
     def drain(self, name: str, draining: bool) -> None:
@@ -205,6 +205,7 @@ class Home:
         self.chat: ChatEngine = _Route(self)
         self.permits = HomePermits(self)
         self._why: str | None = None
+        self._asked: Host | None = None
         host.enter(self)
 
     @property
@@ -229,19 +230,24 @@ class Home:
             host.enter(self)
 
     def switched(self) -> None:
-        """The next window is the live one."""
-        if self.next is not None and self._why is not None:
-            self._move(self.next, self._why)
+        """The next window is the live one. One that was warmed on an engine that died is read in at home."""
+        host = self.ahead_host()
+        if host is not self.host and self._why is not None:
+            self._move(host, self._why)
 
     async def lost(self) -> bool:
         """The engine gives no answers. True: the session is on another one, and it is its turn there."""
-        host = self.next if self.next is not None and not self.next.down else None
-        host = host or self.fleet.elsewhere(self, urgent=True)
-        if host is None:
-            return False
-        host.enter(self)
-        self._move(host, "died")
-        await host.cold.enter(self.session, self.priority)
+        if self._asked in (None, self.host) or self.host.down:  # else it was moved while it asked
+            host = self.next if self.next is not None and not self.next.down else None
+            host = host or self.fleet.elsewhere(self, urgent=True)
+            if host is None:
+                return False
+            host.enter(self)
+            self._move(host, "died")
+        waited = None
+        while waited is not self.host:  # who is moved on meanwhile waits there
+            waited = self.host
+            await waited.cold.enter(self.session, self.priority)
         return True
 
     def answered(self, *, latency_s: float, period_s: float, kept: int, promised: int) -> None:
@@ -276,6 +282,11 @@ class Home:
             self._give_up_next()
         return self.next or self.host
 
+    def asks(self) -> Host:
+        """Where the session is, and is asking now: what fails then is told by ``lost``."""
+        self._asked = self.host
+        return self.host
+
     def _elsewhere(self) -> Host | None:
         return self.fleet.elsewhere(self, urgent=False)
 
@@ -300,14 +311,14 @@ class _Route:
         self._home = home
 
     def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncIterator[ChatEvent]:
-        host = self._home.ahead_host() if request.purpose.startswith("prewarm") else self._home.host
+        host = self._home.ahead_host() if request.purpose.startswith("prewarm") else self._home.asks()
         return host.chat.chat(request, images)
 
     async def tokenize(self, messages: Sequence[Mapping[str, Any]], images: ImageBytes) -> int:
         return await self._home.host.chat.tokenize(messages, images)
 
     async def ping(self, timeout_s: float) -> bool:
-        return await self._home.host.chat.ping(timeout_s)
+        return await self._home.asks().chat.ping(timeout_s)
 
     async def aclose(self) -> None:
         """The engines belong to the fleet."""
@@ -322,8 +333,12 @@ class HomePermits:
 
     async def live(self, session_id: str) -> None:
         home = self._home
-        permits = home.host.permits
-        await permits.live(session_id, tenant=home.tenant, weight=WEIGHTS[home.priority])
+        while True:
+            permits = home.host.permits
+            await permits.live(session_id, tenant=home.tenant, weight=WEIGHTS[home.priority])
+            if permits is home.host.permits:
+                break
+            permits.done(session_id)  # it was moved while it waited
         self._held.setdefault("live", deque()).append(permits)
 
     async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:

@@ -19,7 +19,7 @@ class ColdLane:
         self._order = count()
 
     async def enter(self, session: str, priority: Priority) -> None:
-        """Wait for a place; it is held until ``leave``."""
+        """Wait for a place; it is held until ``leave``, which also ends the wait of who is to have none."""
         if session in self._reading:
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -35,6 +35,9 @@ class ColdLane:
     def leave(self, session: str) -> None:
         """It was answered, or is gone. Nothing happens where it held no place."""
         self._reading.discard(session)
+        for *_, waiting, turn in self._waiting:
+            if waiting == session and not turn.done():
+                turn.set_result(None)
         self._grant()
 
     def statistics(self) -> dict[str, int]:

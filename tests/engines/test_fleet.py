@@ -138,6 +138,80 @@ async def test_a_next_engine_that_dies_is_given_up_and_the_window_warmed_at_home
     assert home.name == old and len(host(fleet, new).room) == 0
 
 
+async def test_a_window_warmed_on_an_engine_that_died_is_read_in_at_home() -> None:
+    fleet, _ = fleet_of("a", "b")
+    home = home_of(fleet)
+    old, new = home.name, ({"a", "b"} - {home.name}).pop()
+    fleet.drain(old, True)
+    home.handover_begun()
+    await ask(home, "prewarm 2/0")
+    engine(fleet, new).state = EngineState.DOWN
+    home.switched()
+    assert home.name == old and len(host(fleet, new).room) == 0
+    assert fleet.moves["drained"] == 0
+
+
+async def test_who_waits_for_a_turn_on_an_engine_that_is_removed_waits_on_the_next_one() -> None:
+    fleet, _ = fleet_of("a", "b", "c")
+    homes = [home_of(fleet, f"s{number}") for number in range(40) if settled(fleet)]
+    for name in "bc":
+        fleet.drain(name, True)
+    lost = [home for home in homes if home.name == "a"]
+    engine(fleet, "a").state = EngineState.DOWN
+    fleet.drain("b", False)
+    turns = {home.session: asyncio.create_task(home.lost()) for home in lost}
+    await settle()
+    assert all(home.name == "b" for home in lost) and len(lost) > 8
+    fleet.drain("c", False)
+    fleet.remove("b")
+    for _ in lost:
+        await settle()
+        for home in lost:
+            if turns[home.session].done():
+                home.answered(latency_s=0.1, period_s=1.0, kept=0, promised=0)
+    assert all(task.done() for task in turns.values())
+    assert {home.name for home in lost} == {"c"}
+    assert host(fleet, "c").cold.statistics() == {"reading": 0, "waiting": 0}
+
+
+async def test_a_session_that_was_moved_while_it_asked_is_not_moved_again() -> None:
+    fleet, _ = fleet_of("a", "b")
+    home = home_of(fleet)
+    await ask(home, "decision 1")
+    fleet.remove(home.name)
+    now = home.name
+    assert await home.lost(), "what failed was the request to the engine that is gone"
+    assert home.name == now and fleet.moves == {"drained": 1, "balanced": 0, "died": 0}
+    await home.chat.ping(1.0)
+    assert not await home.lost(), "now it is this one that gives no answers"
+
+
+async def test_a_dead_engine_is_no_share_of_what_the_others_carry() -> None:
+    fleet, _ = fleet_of("a", "b", "c")
+    engine(fleet, "c").state = EngineState.DOWN
+    homes = [home_of(fleet, f"s{number}") for number in range(20) if settled(fleet)]
+    for home in homes:
+        home.handover_begun()
+        home.switched()
+    assert sum(fleet.moves.values()) == 0
+
+
+async def test_a_tick_that_waits_while_its_session_is_moved_waits_at_the_engine_that_it_will_ask() -> None:
+    fleet, _ = fleet_of("a", "b")
+    home = home_of(fleet)
+    old = host(fleet, home.name)
+    for number in range(4):
+        await old.permits.live(f"other{number}")
+    waits = asyncio.create_task(home.permits.live("s1"))
+    await settle()
+    fleet.remove(old.name)
+    old.permits.done("other0")
+    await waits
+    assert old.permits.statistics()["running"]["live"] == 3
+    assert home.host.permits.statistics()["running"]["live"] == 1
+    home.permits.done("s1")
+
+
 async def test_permits_are_given_back_where_they_were_granted() -> None:
     fleet, _ = fleet_of("a", "b")
     home = home_of(fleet)
