@@ -39,6 +39,8 @@ UNKNOWN = "I do not know."
 NOTE = "One moment."
 MEMORY_SKILLS = frozenset({"first", "before", "prior", "colour", "when", "ago", "still"})
 TALKATIVE = "talkative"
+ROLLUP_CHUNKS = 5
+"""Sooner than the pack has it, or hardly a session would be long enough to teach a roll-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Session:
         limits = Limits(
             chunk_frames=habits.chunk_frames,
             overlap_frames=habits.overlap_frames,
-            rollup_chunks=pack.rollup_chunks,
+            rollup_chunks=ROLLUP_CHUNKS,
             long_term_max=pack.long_term_max,
             long_term_keep=pack.long_term_keep,
             max_qa=habits.max_qa,
