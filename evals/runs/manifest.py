@@ -124,10 +124,10 @@ def _differ(name: str, old: Any, new: Any) -> list[str]:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Raises ``RunError``."""
     try:
-        found: dict[str, Any] = orjson.loads((folder / RUN).read_bytes())
+        found: Any = orjson.loads((folder / RUN).read_bytes())
     except (OSError, ValueError) as error:
         raise RunError(f"{folder} holds no run: its {RUN} can't be read ({error})") from error
-    if found.get("format") != FORMAT:
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise RunError(f"{folder / RUN} is of another format than {FORMAT}")
     return found
 
@@ -138,7 +138,11 @@ def engine_of(folder: Path, found: Mapping[str, Any]) -> Engine:
         pack = pack_of((folder / PACK).read_text(encoding="utf-8"))
     except (OSError, PackError) as error:
         raise RunError(f"the prompt pack of {folder} can't be read: {error}") from error
-    return Engine("http://recorded.invalid", EngineFacts.from_dict(found["engine"]), pack)
+    try:
+        facts = EngineFacts.from_dict(found["engine"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"{folder / RUN} does not say what its engine was: {error!r}") from error
+    return Engine("http://recorded.invalid", facts, pack)
 
 
 def write_whole(path: Path, content: bytes) -> None:
