@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -43,7 +44,8 @@ class Recipe:
         far_s = self.reach * self.chunk_s if set(self.skills) & set(MEMORY) else 0.0
         if far_s and 60 * self.minutes < far_s + 30:
             raise ValueError(
-                f"{self.minutes:g} minutes are too short to ask of what went {far_s:g} s before; "
+                f"{self.minutes:g} minutes are too short to ask of what went {far_s:g} s before: "
+                f"that takes {math.ceil((far_s + 30) / 6) / 10:g}; "
                 "make clips longer, chunks shorter, or the reach less"
             )
         found = 0
