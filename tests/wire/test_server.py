@@ -101,7 +101,7 @@ def test_every_event_of_the_sdk_that_we_have_is_tried() -> None:
         "session.resumed", "session.replaced", "session.resync_required", "session.closed",
         "session.expired", "session.heartbeat_ack", "response.speak", "response.listen",
         "playback.acknowledged", "overlap.decision", "turn.event", "vigil.tick", "vigil.delegation",
-        "vigil.notice",
+        "vigil.notice", "vigil.playback",
     }  # fmt: skip
     every = {
         c.model_fields["type"].default
