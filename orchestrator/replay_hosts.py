@@ -196,7 +196,8 @@ class Hosts:
         secret, longest = settings.engine_api_key, settings.timeouts.request_s
         key = secret.get_secret_value() if secret else None
         most = carries(self._need, facts.kv_tokens, facts.image_cache_bytes) if self._need else None
-        host = Host(engine_name(engine.url), chat, Permits(LIVE_TICKS, BACKGROUND), Room(most, self._classes))
+        room, permits = Room(most, self._classes), Permits(LIVE_TICKS, BACKGROUND)
+        host = Host(engine_name(engine.url), chat, permits, room, self._clock)
         watch = EngineWatch(
             chat, self._clock, period_s=settings.timeouts.watch_s, ping_s=settings.timeouts.ping_s
         )

@@ -51,13 +51,13 @@ class Host:
     :param suspect_lane: frames that may have killed it are shown to it one at a time
     """
 
-    def __init__(self, name: str, chat: Judged, permits: Permits, room: Room) -> None:
+    def __init__(self, name: str, chat: Judged, permits: Permits, room: Room, clock: Clock) -> None:
         self.name = name
         self.chat = chat
         self.permits = permits
         self.room = room
         self.homes: set[Home] = set()
-        self.cold = ColdLane(COLD_AT_A_TIME)
+        self.cold = ColdLane(COLD_AT_A_TIME, clock)
         self.suspect_lane = asyncio.Lock()
         self.draining = False
 

@@ -11,6 +11,7 @@ import pytest
 from bridges.circuit import EngineState
 from bridges.engine import ChatEvent, ChatRequest, Deadlines, ImageBytes
 from orchestrator.engines.fleet import Fleet, Home, Host
+from orchestrator.engines.returning import PLACE_S
 from orchestrator.engines.room import Priority, Room
 from orchestrator.runtime.permits import Permits
 from orchestrator.wire.errors import EngineUnavailable, ResourceExhausted
@@ -44,7 +45,7 @@ class Named:
 
 def fleet_of(*names: str, most: int | None = 100) -> tuple[Fleet, VirtualClock]:
     clock = VirtualClock()
-    return Fleet([Host(name, Named(), Permits(4), Room(most)) for name in names], clock), clock
+    return Fleet([Host(name, Named(), Permits(4), Room(most), clock) for name in names], clock), clock
 
 
 def home_of(fleet: Fleet, session: str = "s1", priority: Priority = Priority.NORMAL) -> Home:
@@ -114,6 +115,19 @@ async def test_a_dead_engine_is_left_at_once_few_at_a_time_high_classes_first() 
         home.leave()
     assert len(host(fleet, "b").room) == 0 and host(fleet, "b").cold.statistics()["reading"] == 0
     await asyncio.gather(*turns.values())
+
+
+async def test_a_session_that_shows_nothing_more_gives_its_place_to_others() -> None:
+    fleet, clock = fleet_of("a", "b")
+    homes = [home_of(fleet, f"s{number}") for number in range(16) if settled(fleet)]
+    engine(fleet, "a").state = EngineState.DOWN
+    moving = [home for home in homes if home.name == "a"][:8]
+    assert len(moving) > 4
+    turns = [asyncio.create_task(home.lost()) for home in moving]
+    await settle()
+    assert sum(turn.done() for turn in turns) == 4
+    await clock.advance(PLACE_S)
+    assert all(turn.done() for turn in turns)
 
 
 async def test_where_nobody_answers_the_session_waits_for_its_own() -> None:
@@ -250,7 +264,7 @@ async def test_an_engine_is_removed_with_the_sessions_that_are_left_going_elsewh
 async def test_an_engine_that_comes_takes_sessions_from_those_that_carry_too_much() -> None:
     fleet, clock = fleet_of("a")
     homes = [home_of(fleet, f"s{number}") for number in range(12) if settled(fleet)]
-    fleet.add(Host("b", Named(), Permits(4), Room(100)))
+    fleet.add(Host("b", Named(), Permits(4), Room(100), clock))
     for home in homes:
         settled(fleet)
         home.handover_begun()

@@ -51,13 +51,14 @@ class Engines(RuleBasedStateMachine):
     def start(self, engines: int, most: int | None) -> None:
         self.loop = asyncio.new_event_loop()
         self.most, self.count = most, engines
-        self.fleet = Fleet([self.host(f"e{n}") for n in range(engines)], VirtualClock())
+        self.clock = VirtualClock()
+        self.fleet = Fleet([self.host(f"e{n}") for n in range(engines)], self.clock)
         self.sessions: list[Session] = []
         self.gone: list[Host] = []
         self.came = 0
 
     def host(self, name: str) -> Host:
-        return Host(name, Named(), Permits(1), Room(self.most))
+        return Host(name, Named(), Permits(1), Room(self.most), self.clock)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(coroutine)
