@@ -17,6 +17,8 @@ RESPONSE = "response"
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "session_opened": ("config",),
     "session_configured": ("config",),
+    "socket_seated": ("generation",),
+    "events_reserved": (),
     "session_ended": ("reason", "error_code"),
     "response_started": ("response_id", "epoch", "turn"),
     "response_ended": ("response_id", "status", "reason", "text", "heard"),
