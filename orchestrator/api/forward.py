@@ -27,21 +27,9 @@ FORWARDED = "x-vigil-forwarded"
 _CONNECT_S = 2.0
 _POOL = 512
 _NOT_PASSED_ON = frozenset(
-    {
-        *(
-            "host",
-            "content-length",
-            "connection",
-            "keep-alive",
-            "transfer-encoding",
-            "te",
-            "trailer",
-            "upgrade",
-        ),
-        *("proxy-authorization", "expect", "accept-encoding", FORWARDED),
-        # It was checked at this door; the next one has another name, with which it would not fit.
-        "origin",
-    }
+    {"host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade"}
+    # The origin was checked at this door; the next one has another name, with which it would not fit.
+    | {"proxy-authorization", "expect", "accept-encoding", "origin", FORWARDED}
 )
 _ANSWERED = frozenset(
     {"content-type", "content-length", "content-disposition", "retry-after", "cache-control", "x-session-id"}
