@@ -206,6 +206,7 @@ class ReplayBackend:
                 stopped_by_us=stopped_by_us,
             ),
             self._background.wake,
+            self._background.caught_up,
         )
         self._conversation = Conversation(
             self._journal, self._operations, self._loop, self._runner, options.max_query_chars

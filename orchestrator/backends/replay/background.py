@@ -73,6 +73,26 @@ class Background:
             self._next_text: asyncio.Event(),
         }
         self._looks = False
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
+
+    async def caught_up(self) -> None:
+        """Return when no prewarm is under way that took a turn along, or after a period.
+
+        Where ticks come back to back each of these would else be outrun by the next tick, for ever.
+        """
+        if self._caught_up.is_set():
+            return
+        waits = (
+            asyncio.ensure_future(self._caught_up.wait()),
+            asyncio.ensure_future(self._tools.clock.sleep(self._tools.pack.period_ms / 1000)),
+        )
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     def wake(self) -> None:
         """A fact was written: look for work once those that come with it are written too."""
@@ -123,6 +143,8 @@ class Background:
             params = prewarm_params(tools.pack, tools.limits)
             purpose = f"prewarm {want.head}/{want.turns}"
             request = ChatRequest(chat_messages(want.plan), params, PREWARM, tools.session_id, purpose)
+            if want.open_tick is not None:
+                self._caught_up.clear()
             try:
                 _, finished = await self._ask(request)
             except EngineUnreachable:
@@ -130,7 +152,10 @@ class Background:
             except EngineError:
                 self._prewarmed(want, None)
                 return want
-        self._prewarmed(want, finished.prompt_tokens)
+            else:
+                self._prewarmed(want, finished.prompt_tokens)
+            finally:
+                self._caught_up.set()
         return want
 
     def _prewarmed(self, want: WantPrewarm, prompt_tokens: int | None) -> None:

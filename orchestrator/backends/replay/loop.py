@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import NoReturn
@@ -84,11 +84,15 @@ class TickLoop:
     """At most one decision in flight. ``fence``, ``auto`` and ``asked`` are set by the session's calls.
 
     :param wake_others: called when the engine came back
+    :param caught_up: what a tick waits for before it asks the engine, besides its permit
     """
 
-    def __init__(self, tools: LoopTools, wake_others: Callable[[], None]) -> None:
+    def __init__(
+        self, tools: LoopTools, wake_others: Callable[[], None], caught_up: Callable[[], Awaitable[None]]
+    ) -> None:
         self._tools = tools
         self._wake_others = wake_others
+        self._caught_up = caught_up
         self._wake = asyncio.Event()
         self._pace = Pace(tools.pack.period_ms)
         self._words: deque[ResponseOptions | None] = deque()  # replies asked for and not given yet
@@ -240,6 +244,7 @@ class TickLoop:
             return
         lane = tools.place.suspect_lane if tools.suspects.any(tools.journal.waiting) else nullcontext()
         async with lane:
+            await self._caught_up()
             await tools.permits.live(tools.session_id)
             try:
                 if self._wait_s() != 0:  # cancelled or cleared while it waited for its turn

@@ -57,3 +57,21 @@ async def test_what_comes_due_during_a_tick_starts_in_the_pause_after_it() -> No
                 await s.clock.advance(0.05)
         assert s.log.of("summary_failed") and s.log.of("summary_landed")
         assert len(beside) >= 6 and not any(beside)
+
+
+async def test_ticks_that_come_back_to_back_wait_for_the_prewarm_that_took_one_along() -> None:
+    """Each such prewarm takes longer than the tick it starts beside: the next tick would outrun it."""
+    window = Limits(chunk_frames=10, max_images=64, context_tokens=16384)
+    async with Session(window=window, script=[Answer(SILENCE, delay_s=0.1)]) as s:
+        s.engine.prewarms = [Answer(".", delay_s=0.15)]
+        for _ in range(80):
+            await s.frame(lossless=True, run=False)
+            await s.clock.advance(0.1)
+        await s.clock.advance(10)
+        assert all(row["status"] == "completed" for row in s.rows)
+        assert sum(row["frames"] for row in s.rows) == 80
+        along = [(f.head, f.open_tick) for f in s.log.of("prewarmed") if f.open_tick is not None]
+        switches = [f.head for f in s.log.of("window_switched") if f.window > 0]
+        assert len(switches) >= 3
+        for head in switches:
+            assert len([tick for of, tick in along if of == head]) <= 2
