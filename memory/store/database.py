@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -34,6 +35,8 @@ FRAMES_LOCK = "frames"
 
 _SCHEMA_LOCK = "schema"
 _BUSY_TIMEOUT_MS = 5000
+_LOCKED_S = 0.01
+"""Until a lock is asked for again."""
 _CHECKPOINT_AFTER = 400
 """Transactions: some megabytes of the write-ahead log."""
 
@@ -228,8 +231,8 @@ def _configure_sqlite(engine: Engine) -> None:
         # The driver must not begin transactions on its own: "begin" below chooses the kind.
         dbapi_connection.isolation_level = None
         cursor = dbapi_connection.cursor()
+        _write_ahead(cursor)
         for pragma in (
-            "journal_mode=WAL",
             "synchronous=NORMAL",
             "wal_autocheckpoint=0",  # see Database._checkpoint
             "foreign_keys=ON",
@@ -246,6 +249,20 @@ def _configure_sqlite(engine: Engine) -> None:
         # To the driver itself: a statement of the engine's would cost more than the transaction.
         if statement := connection.get_execution_options().get("begin", "BEGIN"):
             connection.connection.cursor().execute(statement)
+
+
+def _write_ahead(cursor: Any) -> None:
+    """Where two processes make one new database at once, one is refused this at once: SQLite waits for locks
+    of transactions, not for this one."""
+    until = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_LOCKED_S)
 
 
 @contextmanager
