@@ -25,6 +25,7 @@ from sqlalchemy import (
     tuple_,
     update,
 )
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.types import BigInteger
 
 from memory.store.database import Database
@@ -68,7 +69,6 @@ class Leases:
             raise StoreError("several processes need PostgreSQL: an SQLite file has one machine's processes")
         self._database = database
         self.process = process
-        self._life_ms = round(process.life_s * 1000)
 
     async def join(self) -> None:
         """Be known. Who was known at this address before is dead: two can't listen there."""
@@ -80,31 +80,26 @@ class Leases:
                     (PROCESSES.c.address == me.address) | (PROCESSES.c.until_ms < _NOW_MS - _FORGET_AFTER_MS)
                 )
             )
-            connection.execute(
-                insert(PROCESSES).values(id=me.id, address=me.address, until_ms=_NOW_MS + self._life_ms)
-            )
+            _live_on(connection, me)
 
         await self._database.write(work)
 
     async def beat(self) -> dict[str, int]:
         """Live on; returns the fences that this process has, by session."""
         me = self.process
-        new = self._database.insert(PROCESSES).values(
-            id=me.id, address=me.address, until_ms=_NOW_MS + self._life_ms
-        )
-        beat = new.on_conflict_do_update(
-            index_elements=[PROCESSES.c.id], set_={"until_ms": new.excluded.until_ms}
-        )
         held = select(LEASES.c.session, LEASES.c.fence).where(LEASES.c.owner == me.id)
 
         def work(connection: Connection) -> dict[str, int]:
-            connection.execute(beat)
+            _live_on(connection, me)
             return {row.session: row.fence for row in connection.execute(held)}
 
         return await self._database.beat(work, me.life_s)
 
     async def claim(self, session: str) -> int:
         """Become the owner of a session that goes on; returns the fence.
+
+        It counts as a heartbeat: a process that was late with its own would else be robbed of the session
+        before it can be told so.
 
         :raises OwnedElsewhere: another process that lives owns it
         :raises SessionGone: it is over, or deleted
@@ -124,6 +119,7 @@ class Leases:
             connection.execute(first)
             row = connection.execute(current.with_for_update()).one()
             if row.owner == me:
+                _live_on(connection, self.process)
                 return int(row.fence)
             owner = connection.execute(_process(row.owner)).one_or_none() if row.owner else None
             if owner is not None and owner.left_ms > 0:
@@ -132,6 +128,7 @@ class Leases:
             connection.execute(
                 update(LEASES).where(LEASES.c.session == session).values(owner=me, fence=fence)
             )
+            _live_on(connection, self.process)
             return fence
 
         return await self._database.write(work)
@@ -163,8 +160,9 @@ class Leases:
 
 
 def first_lease(connection: Connection, session: str, process: Process) -> None:
-    """The lease of a session that is made in this transaction; its fence is 1."""
+    """The lease of a session that is made in this transaction; its fence is 1. Counts as a claim does."""
     connection.execute(insert(LEASES).values(session=session, owner=process.id, fence=1))
+    _live_on(connection, process)
 
 
 def lost_fences(connection: Connection, fences: Sequence[tuple[str, int]]) -> bool:
@@ -174,6 +172,15 @@ def lost_fences(connection: Connection, fences: Sequence[tuple[str, int]]) -> bo
     )
     found = connection.execute(query.order_by(LEASES.c.session).with_for_update(read=True)).all()
     return not set(fences) <= {(row.session, row.fence) for row in found}
+
+
+def _live_on(connection: Connection, process: Process) -> None:
+    """From now on for a whole life."""
+    until_ms = _NOW_MS + round(process.life_s * 1000)
+    new = postgresql.insert(PROCESSES).values(id=process.id, address=process.address, until_ms=until_ms)
+    connection.execute(
+        new.on_conflict_do_update(index_elements=[PROCESSES.c.id], set_={"until_ms": new.excluded.until_ms})
+    )
 
 
 def _process(owner: str) -> Select[tuple[str, int]]:

@@ -80,6 +80,7 @@ class Leasing(RuleBasedStateMachine):
         if owner is not None and self.nodes[owner].until > self.now:
             return
         self.owners[session] = (who, fence + 1)
+        node.until = self.now + LIFE_S
         node.believed[session] = fence + 1
         node.table.took(session, fence + 1, self.now)
 

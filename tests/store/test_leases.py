@@ -55,6 +55,16 @@ async def test_a_dead_owner_is_followed_and_can_write_no_more(processes: Process
     assert [entry.data["n"] for entry in await taken.log.read()] == [1, 3]
 
 
+async def test_a_claim_counts_as_a_heartbeat(processes: Processes) -> None:
+    """Else one who is late could be robbed of it before a heartbeat that is under way has told so."""
+    one, other = await processes.start("one"), await processes.start("other")
+    await new_session(one)
+    await processes.die("one")
+    await one.claim("s1")
+    with pytest.raises(OwnedElsewhere):
+        await other.claim("s1")
+
+
 async def test_a_released_session_is_free_at_once(processes: Processes) -> None:
     one, other = await processes.start("one"), await processes.start("other")
     session = await new_session(one)
