@@ -108,6 +108,7 @@ class AnswerParser:
         *,
         offered: bool = True,
     ) -> None:
+        self._grammar = grammar
         self._query = standing_query
         self._offered = offered
         self._scanner = Scanner(grammar)
@@ -149,7 +150,7 @@ class AnswerParser:
         shown = self._target.add(text)
         if self._target is self._visible:
             return shown
-        if self._target is self._question and shown and self._offered:
+        if self._target is self._question and shown and self._offered and self._named():
             return self._note()
         return ""
 
@@ -176,8 +177,8 @@ class AnswerParser:
         return self._note()
 
     def _delegation_tag(self) -> str:
-        if not self._question.text:
-            self._target = self._question
+        if not self._named():
+            self._target = self._question = _Visible()
             return ""
         self._odd["extra_delegation"] += 1
         self._closed = True
@@ -192,8 +193,13 @@ class AnswerParser:
         self._visible.line_break()
         return shown
 
+    def _named(self) -> str:
+        """The question that the delegation names; broken characters and beginnings of tags are none."""
+        text = self._question.text
+        return text if self._grammar.without_tags(text).replace(_BROKEN, "").strip() else ""
+
     def _asked(self) -> str | None:
-        return self._question.text or (self._query or "").strip() or None
+        return self._named() or (self._query or "").strip() or None
 
     def outcome(self) -> Outcome:
         """Valid after ``finish``."""
@@ -201,7 +207,7 @@ class AnswerParser:
         tagged = any(seen[k] for k in (Kind.SILENCE, Kind.RESPONSE, Kind.DELEGATION))
         question = self._asked() if self.delegating else None
         if self.delegating:
-            odd["delegation_without_question"] += not self._question.text
+            odd["delegation_without_question"] += not self._named()
         action = Action.DELEGATE if question else Action.RESPONSE if text else Action.SILENCE
         if not tagged:
             odd["no_tag" if self._raw.strip() else "empty"] += 1

@@ -170,6 +170,15 @@ def test_no_tag_and_no_control_token_is_ever_visible(raw: str) -> None:
         assert not [p for p in GRAMMAR.pieces(text) if isinstance(p, Hit)]
 
 
+@pytest.mark.parametrize("rest", ["\ufffd</", "</", "\ufffd"])
+def test_broken_characters_and_beginnings_of_tags_are_no_question(rest: str) -> None:
+    _, outcome = parse(f"</delegation>{rest}</silence>")
+    assert (outcome.action, outcome.question) == (SILENCE, None)
+    assert outcome.oddities["delegation_without_question"] == 1
+    _, asked = parse(f"</delegation>{rest}</silence>", query="What is it?")
+    assert (asked.action, asked.question) == (DELEGATE, "What is it?")
+
+
 @settings(deadline=None)
 @given(raw=RAW, query=st.sampled_from([None, "who </silence> is <|im_end|> it"]))
 def test_canonical_form_reads_as_what_the_client_received(raw: str, query: str | None) -> None:
