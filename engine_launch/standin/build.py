@@ -41,7 +41,6 @@ WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-PIXELS = {"shortest_edge": 65536, "longest_edge": 16777216}  # area bounds of one image, as in the family
 
 
 def main() -> None:
@@ -54,7 +53,12 @@ def main() -> None:
     model.save_pretrained(out, safe_serialization=True)
     write_json(out / "config.json", config)
     write_tokenizer(out, program, tokenizer)
-    write_processors(out)
+    end, pad = token_id(tokenizer, END), token_id(tokenizer, PAD)
+    write_json(
+        out / "generation_config.json", {"eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": False}
+    )
+    for name, content in program["files"].items():
+        write_json(out / name, content)
 
 
 # ---- tokenizer -------------------------------------------------------------------------------------------
@@ -130,33 +134,7 @@ def token_id(tokenizer: Tokenizer, text: str) -> int:
 
 def write_tokenizer(out: Path, program: dict[str, Any], tokenizer: Tokenizer) -> None:
     tokenizer.save(str(out / "tokenizer.json"))
-    write_json(
-        out / "tokenizer_config.json",
-        {
-            # The generic class takes tokenizer.json as it is; the family's own would cut words its own way.
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": None,
-            "unk_token": None,
-            "eos_token": END,
-            "pad_token": PAD,
-            "clean_up_tokenization_spaces": False,
-            "model_max_length": program["sizes"]["positions"],
-            "image_token": "<|image_pad|>",
-            "video_token": "<|video_pad|>",
-            "vision_start_token": "<|vision_start|>",
-            "vision_end_token": "<|vision_end|>",
-            "chat_template": program["chat_template"],
-        },
-    )
     (out / "chat_template.jinja").write_text(program["chat_template"])
-    write_json(
-        out / "generation_config.json",
-        {
-            "eos_token_id": [token_id(tokenizer, END), token_id(tokenizer, PAD)],
-            "pad_token_id": token_id(tokenizer, PAD),
-            "do_sample": False,
-        },
-    )
 
 
 # ---- weights ---------------------------------------------------------------------------------------------
@@ -246,40 +224,6 @@ def programmed_weights(
     for before, after, logit in program["edges"]:
         logits[token_id(tokenizer, after), direction[token_id(tokenizer, before)]] = logit
     return embeddings, torch.full((hidden,), hidden**-0.5), logits
-
-
-# ---- image processor -------------------------------------------------------------------------------------
-
-
-def write_processors(out: Path) -> None:
-    shared = {
-        "patch_size": 16,
-        "temporal_patch_size": 2,
-        "merge_size": 2,
-        "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5],
-        "do_resize": True,
-        "do_rescale": True,
-        "do_normalize": True,
-        "do_convert_rgb": True,
-        "rescale_factor": 1 / 255,
-        "processor_class": "Qwen3VLProcessor",
-    }
-    write_json(
-        out / "preprocessor_config.json",
-        {**shared, "image_processor_type": "Qwen2VLImageProcessorFast", "size": PIXELS},
-    )
-    write_json(
-        out / "video_preprocessor_config.json",
-        {
-            **shared,
-            "video_processor_type": "Qwen3VLVideoProcessor",
-            "fps": 2,
-            "min_frames": 4,
-            "max_frames": 768,
-            "size": {"shortest_edge": 4096, "longest_edge": 25165824},
-        },
-    )
 
 
 def write_json(path: Path, value: Any) -> None:

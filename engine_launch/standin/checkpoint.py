@@ -12,6 +12,7 @@ from typing import Any
 from engine_launch.atomic import Progress, build_once, silent
 from engine_launch.builder import run_builder
 from engine_launch.paths import PACKAGE, cache_dir
+from engine_launch.standin.files import SMALLEST_PICTURE, processors, tokenizer_config
 from engine_launch.standin.program import NEVER, compile_script, pieces_by_line
 from engine_launch.standin.script import ROLLUP_CUE, SUMMARY_CUE, Script, default_script
 
@@ -40,6 +41,8 @@ class Recipe:
         """The JSON that ``build.py`` reads. Raises ``ScriptError``."""
         compiled = compile_script(self.script)
         template = (PACKAGE / "standin" / "chat_template.jinja").read_text()
+        template = template.replace("@SUMMARY_CUE@", SUMMARY_CUE).replace("@ROLLUP_CUE@", ROLLUP_CUE)
+        config = tokenizer_config(template, self.sizes.positions)
         return {
             "pieces": compiled.pieces,
             "edges": compiled.edges,
@@ -48,9 +51,8 @@ class Recipe:
             "tags": self.script.tags,
             "single_token_tags": self.script.single_token_tags,
             "sizes": asdict(self.sizes),
-            "chat_template": template.replace("@SUMMARY_CUE@", SUMMARY_CUE).replace(
-                "@ROLLUP_CUE@", ROLLUP_CUE
-            ),
+            "chat_template": template,
+            "files": {"tokenizer_config.json": config, **processors(SMALLEST_PICTURE)},
         }
 
 

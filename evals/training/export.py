@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from engine_launch.standin.files import processors, tokenizer_config
 from evals.training.tokens import AFTER, BEFORE, END, PAD, PICTURE, load_tokenizer
 
 POSITIONS = 262144
@@ -96,57 +97,13 @@ def export(weights: Path, tokenizer_file: Path, out: Path) -> None:
             },
         },
     )
-    _write(
-        out / "tokenizer_config.json",
-        {
-            # The generic class takes tokenizer.json as it is; the family's own would cut words its own way.
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": None,
-            "unk_token": None,
-            "eos_token": END,
-            "pad_token": PAD,
-            "clean_up_tokenization_spaces": False,
-            "model_max_length": POSITIONS,
-            "image_token": PICTURE,
-            "video_token": "<|video_pad|>",
-            "vision_start_token": BEFORE,
-            "vision_end_token": AFTER,
-            "chat_template": TEMPLATE,
-        },
-    )
+    _write(out / "tokenizer_config.json", tokenizer_config(TEMPLATE, POSITIONS))
     _write(
         out / "generation_config.json",
         {"eos_token_id": [ids[END], ids[PAD]], "pad_token_id": ids[PAD], "do_sample": False},
     )
-    pictures: dict[str, Any] = {
-        "patch_size": PATCH,
-        "temporal_patch_size": 2,
-        "merge_size": MERGE,
-        "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5],
-        "do_resize": True,
-        "do_rescale": True,
-        "do_normalize": True,
-        "do_convert_rgb": True,
-        "rescale_factor": 1 / 255,
-        "processor_class": "Qwen3VLProcessor",
-    }
-    bounds = {"shortest_edge": SIDE**2, "longest_edge": 16777216}  # areas, as in the family
-    _write(
-        out / "preprocessor_config.json",
-        {**pictures, "image_processor_type": "Qwen2VLImageProcessorFast", "size": bounds},
-    )
-    _write(
-        out / "video_preprocessor_config.json",
-        {
-            **pictures,
-            "video_processor_type": "Qwen3VLVideoProcessor",
-            "fps": 2,
-            "min_frames": 4,
-            "max_frames": 768,
-            "size": {"shortest_edge": 4096, "longest_edge": 25165824},
-        },
-    )
+    for name, content in processors(SIDE**2).items():
+        _write(out / name, content)
 
 
 def _write(path: Path, value: Any) -> None:

@@ -1,0 +1,19 @@
+"""Waiting for whichever comes first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return when the first of these is over, and raise what it raised; the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+    for task in done:
+        task.result()
