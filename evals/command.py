@@ -61,7 +61,8 @@ def score(
 
     Exit codes: 0 scored, 1 the judge failed on some answers (they count as unjudged), 2 wrong flags, no run.
     """
-    from evals.scoring.folder import SCORES, VERDICTS, UnusableRun, keep_truth, read_run, write_json
+    from evals.files import write_json
+    from evals.scoring.folder import SCORES, VERDICTS, UnusableRun, keep_truth, read_run
     from evals.scoring.judge import PROMPT, PROMPT_SHA256, VerdictFile, settings_in
     from evals.scoring.scores import scores_of
     from evals.scoring.tables import console_of, score_tables, show

@@ -26,10 +26,11 @@ import orjson
 from bridges.chat_engine import VllmChat
 from bridges.engine import ChatEngine, ChatRequest, Deadlines, Delta, EngineError
 from engine_launch.facts import EngineFacts
+from evals.files import write_json
 from evals.replay.folder import DECISIONS, read_rows
 from evals.runs.clips import RECORD, TAPE
 from evals.runs.keeper import Pictures
-from evals.runs.manifest import CLIPS, FRAMES, RunError, write_json
+from evals.runs.manifest import CLIPS, FRAMES, RunError
 from evals.runs.tape import Asked, Moment, delta_of, read_tape, requests
 from orchestrator.backends.replay.decide import Reason
 from orchestrator.backends.replay.engine_call import stream_of

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from evals.files import write_json, write_whole
 from evals.readers.clip import Clip
 from evals.readers.jsonl import dump_clip
 from evals.replay.drive import Drive, Frame, Sampling, Sink
@@ -19,7 +20,7 @@ from evals.replay.folder import SUMMARY
 from evals.replay.options import Query
 from evals.replay.source import Source
 from evals.runs.keeper import ClipFrames, Pictures, Watched
-from evals.runs.manifest import CLIPS, write_json, write_whole
+from evals.runs.manifest import CLIPS
 from evals.runs.moments import Pulse, Turnstile
 from evals.runs.tape import Tape
 from orchestrator.session.backend import Clock

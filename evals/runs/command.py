@@ -123,10 +123,11 @@ def sweep(
 
     Exit codes: those of `vigil eval run`, the first that is not 0 ends the sweep; 2 there is no such setting.
     """
+    from evals.files import write_json
     from evals.runs.runner import Runner
     from evals.runs.sweep import axis_of, points_of
     from evals.scoring.compare import compare, tables_of
-    from evals.scoring.folder import read_run, write_json
+    from evals.scoring.folder import read_run
     from evals.scoring.scores import scores_of
     from evals.scoring.tables import Form, console_of, show
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import orjson
 
+from evals.files import write_json, write_whole
 from evals.readers import omni_duplex
 from evals.readers.clip import Clip, Kind, Query
-from evals.runs.manifest import read_manifest, write_json, write_whole
+from evals.runs.manifest import read_manifest
 from evals.scoring.folder import RunClip, read_run
 from evals.stats import Row
 

@@ -143,14 +143,3 @@ def engine_of(folder: Path, found: Mapping[str, Any]) -> Engine:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{folder / RUN} does not say what its engine was: {error!r}") from error
     return Engine("http://recorded.invalid", facts, pack)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """So that it is never seen half written."""
-    draft = path.with_name(path.name + ".part")
-    draft.write_bytes(content)
-    draft.replace(path)
-
-
-def write_json(path: Path, data: Any) -> None:
-    write_whole(path, orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS) + b"\n")

@@ -9,15 +9,16 @@ from typing import Any
 
 import orjson
 
+from evals.files import write_json, write_whole
 from evals.replay.folder import REPORT
 from evals.report.suite import GALLERY_CAP, ReportClip, render_suite
 from evals.report.thumbs import thumbnail
 from evals.runs.audit import AUDIT
 from evals.runs.clips import TAPE
 from evals.runs.keeper import Pictures
-from evals.runs.manifest import CLIPS, FRAMES, read_manifest, write_whole
+from evals.runs.manifest import CLIPS, FRAMES, read_manifest
 from evals.runs.tape import read_tape
-from evals.scoring.folder import SCORES, Run, read_run, read_scores, write_json
+from evals.scoring.folder import SCORES, Run, read_run, read_scores
 from evals.scoring.scores import scores_of
 
 

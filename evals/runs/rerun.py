@@ -19,6 +19,7 @@ from typing import Any
 
 import orjson
 
+from evals.files import write_json, write_whole
 from evals.readers.clip import Clip
 from evals.readers.jsonl import parse_clip
 from evals.replay.drive import Frame
@@ -30,18 +31,7 @@ from evals.runs.clips import CLIP, RECORD, RECORD_FORMAT, TAPE, file_digest
 from evals.runs.core import Watchlist
 from evals.runs.differences import Difference, clip_differences
 from evals.runs.keeper import ClipFrames, Pictures, RunKeeper, Watched
-from evals.runs.manifest import (
-    CLIPS,
-    FRAMES,
-    PACK,
-    RUN,
-    RunError,
-    engine_of,
-    read_manifest,
-    settings_of,
-    write_json,
-    write_whole,
-)
+from evals.runs.manifest import CLIPS, FRAMES, PACK, RUN, RunError, engine_of, read_manifest, settings_of
 from evals.runs.moments import Pulse, TapeClock
 from evals.runs.recorder import recorded
 from evals.runs.tape import Moment, Tape, What, read_tape

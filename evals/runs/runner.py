@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from evals.files import write_json, write_whole
 from evals.readers.clip import Clip
 from evals.replay.console import View
 from evals.replay.core import sampling_of
@@ -33,8 +34,6 @@ from evals.runs.manifest import (
     differences,
     manifest,
     read_manifest,
-    write_json,
-    write_whole,
 )
 from orchestrator.engine_setup import Engine
 from orchestrator.runtime.clock import SystemClock

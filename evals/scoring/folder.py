@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from evals.files import write_whole
 from evals.metrics.cost import Sums, spent
 from evals.readers.clip import Clip
 from evals.readers.jsonl import DatasetError, dump_clip, parse_clip, read_clips
@@ -101,9 +102,7 @@ def keep_truth(path: Path, truth: Path) -> None:
         raise UnusableRun(f"{truth} holds {len(clips)} clips; a replay has the truth of one")
     if not _single(path):
         raise UnusableRun(f"{path} is no folder of a vigil replay; a run of clips has its truth in it")
-    draft = path / f"{CLIP}.part"
-    draft.write_bytes(dump_clip(clips[0]) + b"\n")
-    draft.replace(path / CLIP)
+    write_whole(path / CLIP, dump_clip(clips[0]) + b"\n")
 
 
 def read_scores(path: Path) -> dict[str, Any]:
@@ -115,13 +114,6 @@ def read_scores(path: Path) -> dict[str, Any]:
     except (OSError, orjson.JSONDecodeError) as error:
         raise UnusableRun(f"{path / SCORES} can't be read: {error}") from error
     return scores
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a file so that it is never seen half written."""
-    draft = path.with_name(path.name + ".part")
-    draft.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
-    draft.replace(path)
 
 
 def _single(path: Path) -> bool:
