@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import Counter
+
+from evals.runs.moments import TapeClock
 
 
 async def settle() -> None:
@@ -17,28 +18,8 @@ async def settle() -> None:
     raise AssertionError("the tasks never come to rest")
 
 
-class VirtualClock:
+class VirtualClock(TapeClock):
     """Implements ``Clock``. ``advance`` wakes sleepers in the order of their deadlines."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._count = 0
-
-    def now(self) -> float:
-        return self._now
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + round(self._now * 1000)
-
-    async def sleep(self, seconds: float) -> None:
-        if seconds <= 0:
-            await asyncio.sleep(0)
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._count += 1
-        heapq.heappush(self._sleepers, (self._now + seconds, self._count, future))
-        await future
 
     @property
     def sleepers(self) -> int:
@@ -47,15 +28,11 @@ class VirtualClock:
 
     async def advance(self, seconds: float) -> None:
         """Move time forward, letting tasks run at every deadline on the way."""
-        target = self._now + seconds
+        target = self.now() + seconds
         await settle()
-        while self._sleepers and self._sleepers[0][0] <= target:
-            due, _, future = heapq.heappop(self._sleepers)
-            if not future.done():
-                self._now = due
-                future.set_result(None)
-                await settle()
-        self._now = target
+        while self.wake_one(target):
+            await settle()
+        self.move(target)
         await settle()
 
 
