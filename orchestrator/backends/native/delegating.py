@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bridges.duplex_client.link import ToolCall
-from bridges.solver import SolverAsk, SolverError, SolverFrame
+from bridges.solver import SolverAsk, SolverFrame
 from memory.facts import DelegationBegun, DelegationDone
 from memory.utterances import clock, flat
 from orchestrator.backends.native.options import DelegatingOptions
 from orchestrator.backends.native.remembered import Remembered, language_of
-from orchestrator.backends.solvers import Solver
+from orchestrator.backends.solvers import Solver, solved
 from orchestrator.session.backend import Clock, Delegation, Ids, SessionConfig
 from orchestrator.session.fence import Fence
 from prompts.conversation import NAMES, Telling, telling
@@ -37,7 +36,6 @@ LINES = 12
 """Of the talk that go along with a question."""
 TARGET = 200
 """Tokens asked for."""
-_log = logging.getLogger(__name__)
 
 Answer = Callable[[str], Awaitable[None]]
 """Gives the output of one call back to the engine."""
@@ -128,7 +126,9 @@ class Delegating:
     # --- parts ----------------------------------------------------------------------------------------
 
     async def _run(self, key: str, flight: _Flight, fence: Fence) -> None:
-        text, error = await self._solved(flight.question)
+        text, error = await solved(
+            self.solver, self._ask(flight.question), self.clock, self.options.deadline_s, flat
+        )
         self._flights.pop(key, None)
         self._done(flight, text if error is None else error, ok=error is None)
         for answer in flight.answers:
@@ -138,26 +138,6 @@ class Delegating:
             fence, flight.delegation_id, status, flight.question, text if error is None else None, error
         )
         await self.tell(told)
-
-    async def _solved(self, question: str) -> tuple[str, str | None]:
-        """The answer, or why there is none."""
-        work = asyncio.ensure_future(self.solver.solve(self._ask(question)))
-        alarm = asyncio.ensure_future(self.clock.sleep(self.options.deadline_s))
-        try:
-            await asyncio.wait({work, alarm}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                return "", "solver_timeout"
-            text = flat(work.result())
-            return text, None if text else "solver_empty_answer"
-        except SolverError as problem:
-            return "", problem.code
-        except Exception:  # a solver is foreign code: whatever it raises ends its question alone
-            _log.exception("a solver failed")
-            return "", "solver_failed"
-        finally:
-            alarm.cancel()
-            work.cancel()
-            await asyncio.gather(work, alarm, return_exceptions=True)
 
     def _ask(self, question: str) -> SolverAsk:
         spoken = self.memory.memory.spoken

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from bridges.duplex_client.link import EngineLink, EngineUnit, LinkCode, LinkError
 from orchestrator.backends.native.faults import GONE, told_of
 from orchestrator.backends.native.units import Held, Origin, Splitter, StreamClock, Unit
-from orchestrator.backends.native.waiting import first_of
+from orchestrator.backends.waiting import first_of
 from orchestrator.session.backend import Clock
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import ResourceExhausted, ServerFault, VigilError

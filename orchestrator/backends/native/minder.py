@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from orchestrator.backends.native.live import Live
 from orchestrator.backends.native.responses import Bound
-from orchestrator.backends.native.waiting import first_of
+from orchestrator.backends.waiting import first_of
 from prompts.native import SilenceContinuation
 
 AUTO_UNITS, TURN_UNITS = 64, 8

@@ -13,8 +13,8 @@ from orchestrator.backends.native.pairing import Pairing
 from orchestrator.backends.native.responses import Bound, Responses
 from orchestrator.backends.native.rollover import Rollover
 from orchestrator.backends.native.translate import Translator
-from orchestrator.backends.native.waiting import first_of
 from orchestrator.backends.stream import OutputStream
+from orchestrator.backends.waiting import first_of
 from orchestrator.session.backend import (
     Action,
     AudioDelta,

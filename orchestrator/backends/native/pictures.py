@@ -19,8 +19,8 @@ from memory.plan import FrameRef, WantSummary
 from memory.spoken import SpokenMemory
 from memory.spoken_requests import picture_messages
 from orchestrator.backends.native.notes import RETRY_MAX_S, backoff_s, written
-from orchestrator.backends.native.waiting import first_of
 from orchestrator.backends.summaries import Summarizer
+from orchestrator.backends.waiting import first_of
 from orchestrator.session.backend import Clock, Ids
 
 PERIOD_MS = 8000

@@ -32,7 +32,7 @@ from orchestrator.backends.native.rollover import (
     Warm,
 )
 from orchestrator.backends.native.rules import body, first_item
-from orchestrator.backends.native.waiting import first_of
+from orchestrator.backends.waiting import first_of
 from orchestrator.session.backend import Notice, SessionConfig
 from orchestrator.wire.errors import VigilError
 

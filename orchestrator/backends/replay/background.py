@@ -36,6 +36,7 @@ from orchestrator.backends.replay.request import EngineLimits, prewarm_params, s
 from orchestrator.backends.replay.summary_check import summary_fault
 from orchestrator.backends.replay.tags import Grammar
 from orchestrator.backends.summaries import CHARS_PER_TOKEN, Summarizer, shortened
+from orchestrator.backends.waiting import first_of
 from orchestrator.session.backend import Clock, TickPermits
 from prompts.pack import Pack, Sampling
 
@@ -81,18 +82,9 @@ class Background:
 
         Where ticks come back to back each of these would else be outrun by the next tick, for ever.
         """
-        if self._caught_up.is_set():
-            return
-        waits = (
-            asyncio.ensure_future(self._caught_up.wait()),
-            asyncio.ensure_future(self._tools.clock.sleep(self._tools.pack.period_ms / 1000)),
-        )
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        if not self._caught_up.is_set():
+            period_s = self._tools.pack.period_ms / 1000
+            await first_of(self._caught_up.wait(), self._tools.clock.sleep(period_s))
 
     def wake(self) -> None:
         """A fact was written: look for work once those that come with it are written too."""

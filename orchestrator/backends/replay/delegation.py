@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from bridges.solver import SolverAsk, SolverError, SolverFrame
+from bridges.solver import SolverAsk, SolverFrame
 from memory.facts import AnyFact, DelegationBegun, DelegationDone, FrameSeen
 from memory.render import frame_caption, solver_prompt
 from memory.store.base import FrameStore
 from memory.store.errors import StoreError
 from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.repeats import folded
-from orchestrator.backends.solvers import Solver
+from orchestrator.backends.solvers import Solver, solved
 from orchestrator.session.backend import Clock, Delegation, Ids
 from orchestrator.session.fence import Fence
 from prompts.pack import Pack
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +95,8 @@ class Delegations:
         return Delegation(fence, delegation_id, "started", question)
 
     async def _run(self, solver: Solver, fence: Fence, delegation_id: str, question: str, note: str) -> None:
-        text, error = "", None
-        work = asyncio.ensure_future(solver.solve(self._question(question, note)))
-        alarm = asyncio.ensure_future(self._clock.sleep(self._timeout_s))
-        try:
-            await asyncio.wait({work, alarm}, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                text = work.result().strip()
-                error = None if text else "solver_empty_answer"
-            else:
-                error = "solver_timeout"
-        except SolverError as problem:
-            error = problem.code
-        except Exception:  # a solver is foreign code: whatever it raises ends its question alone
-            _log.exception("a solver failed")
-            error = "solver_failed"
-        finally:
-            alarm.cancel()
-            work.cancel()
-            await asyncio.gather(work, alarm, return_exceptions=True)
+        ask = self._question(question, note)
+        text, error = await solved(solver, ask, self._clock, self._timeout_s, str.strip)
         self._flights.pop(folded(question), None)
         self._done(delegation_id, question, text, error)
         self._news()

@@ -39,6 +39,7 @@ from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tick import CANCELLED, SUPERSEDED, Ended, TickRunner
 from orchestrator.backends.store_faults import RETRY_S, PictureUnread
 from orchestrator.backends.stream import OutputStream
+from orchestrator.backends.waiting import first_of
 from orchestrator.session.backend import (
     Action,
     Clock,
@@ -223,17 +224,8 @@ class TickLoop:
     async def _sleep(self, seconds: float | None) -> None:
         if seconds is None:
             await self._wake.wait()
-            return
-        waits = (
-            asyncio.ensure_future(self._wake.wait()),
-            asyncio.ensure_future(self._tools.clock.sleep(seconds)),
-        )
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        else:
+            await first_of(self._wake.wait(), self._tools.clock.sleep(seconds))
 
     async def _tick(self) -> None:
         tools = self._tools
