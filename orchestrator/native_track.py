@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from bridges.duplex_client.link import LinkOptions
 from bridges.engine import EngineUnreachable
@@ -19,6 +18,7 @@ from orchestrator.backends.native.options import DelegatingOptions, NativeOption
 from orchestrator.backends.native.rules import exact_input
 from orchestrator.backends.native.units import SAMPLE_BYTES
 from orchestrator.counted_link import CountedLink, LinkCounts
+from orchestrator.engines.placement import engine_name
 from orchestrator.engines.places import EngineSpec
 from orchestrator.engines.pool import EnginePool
 from orchestrator.instances import EngineInstances
@@ -84,7 +84,7 @@ class NativeTrack:
         self._counts = LinkCounts()
         secret = settings.engine_api_key
         key = secret.get_secret_value() if secret else None
-        options = {_name(url): LinkOptions(url, engines.model, key) for url in engines.urls}
+        options = {engine_name(url): LinkOptions(url, engines.model, key) for url in engines.urls}
         limit = settings.limits.engine_sessions or profile.max_sessions
         rolls_over = profile.horizon.seed is not Seed.NONE and profile.horizon.context_tokens is not None
         self._places = limit * len(options)
@@ -189,7 +189,7 @@ class NativeTrack:
             return ByEngine({name: float(figures[key]) for name, figures in by_name.items()})
 
         def links(counts: Mapping[str, int]) -> Mapping[str, float]:
-            return ByEngine({_name(url): float(counts.get(url, 0)) for url in self._engines.urls})
+            return ByEngine({engine_name(url): float(counts.get(url, 0)) for url in self._engines.urls})
 
         return {
             "pairings": of("sessions"),
@@ -219,8 +219,3 @@ class NativeTrack:
         if self._solvers is not None:
             await self._solvers.aclose()
         await self._instances.aclose()
-
-
-def _name(url: str) -> str:
-    """An engine by its address, as metrics and logs name it."""
-    return urlsplit(url).netloc

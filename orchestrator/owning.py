@@ -12,6 +12,7 @@ from memory.store.leases import Leases
 from memory.store.store import Store
 from orchestrator.backends.store_faults import told_of
 from orchestrator.lease_table import LeaseTable
+from orchestrator.runtime.calls import bounded
 from orchestrator.runtime.registry import Registry
 from orchestrator.session.backend import Clock, SessionConfig
 from orchestrator.wire.errors import Elsewhere
@@ -121,12 +122,7 @@ class Owning:
                 except StoreError:
                     await self._clock.sleep(self._heartbeat_s)
 
-        waiting = asyncio.create_task(free())
-        limit = asyncio.create_task(self._clock.sleep(2 * self._life_s))
-        await asyncio.wait({waiting, limit}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (waiting, limit):
-            task.cancel()
-        await asyncio.gather(waiting, limit, return_exceptions=True)
+        await bounded(free(), self._clock.sleep(2 * self._life_s))
 
     @property
     def here(self) -> str:

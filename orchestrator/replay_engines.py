@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
 
 from engine_launch.facts import EngineFacts
 from orchestrator.engine_setup import Engine, Tell, prepare_engine
@@ -107,8 +106,3 @@ def covers(known: EngineFacts, url: str, facts: EngineFacts) -> None:
             "engine_unfit",
             Exit.MODEL_MISSING,
         )
-
-
-def engine_name(url: str) -> str:
-    """An engine by its address, as metrics, rows and logs name it."""
-    return urlsplit(url).netloc

@@ -20,9 +20,9 @@ from orchestrator.engine_fit import BACKGROUND, LIVE_TICKS, chat_engine, image_b
 from orchestrator.engine_setup import Engine
 from orchestrator.engine_watch import EngineWatch
 from orchestrator.engines.fleet import Fleet, Host
-from orchestrator.engines.placement import ranked
+from orchestrator.engines.placement import engine_name, ranked
 from orchestrator.engines.room import Need, Priority, Room, carries
-from orchestrator.replay_engines import Engines, covers, engine_name
+from orchestrator.replay_engines import Engines, covers
 from orchestrator.runtime.permits import Permits
 from orchestrator.session.backend import Clock
 from orchestrator.settings import Settings

@@ -8,7 +8,6 @@ again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from bridges.duplex_client.link import LinkError, LinkOptions
 from orchestrator.backends.native.seat import UNCONFIRMED
 from orchestrator.engines.health import Health
 from orchestrator.engines.pace import Pace
+from orchestrator.engines.placement import weight
 from orchestrator.engines.places import EngineSpec, Place, Places, PlaceState
 from orchestrator.wire.errors import EngineUnavailable, InvalidRequest, ResourceExhausted
 
@@ -136,7 +136,7 @@ class EnginePool:
         if not able or not (rollover or self._room()):
             self.refused += 1
             raise self._refusal(now, rollover)
-        engine = max(able, key=lambda e: (e.headroom(rollover), _weight(session_id, e.spec.name)))
+        engine = max(able, key=lambda e: (e.headroom(rollover), weight(session_id, e.spec.name)))
         engine.counts["taken"] += 1
         return EngineSeat(self, engine, engine.places.take(session_id, now))
 
@@ -262,8 +262,3 @@ def _state(engine: _Engine, now: float) -> str:
     if engine.away:
         return EngineState.DOWN.value
     return "behind" if engine.pace.behind(now) else "up"
-
-
-def _weight(session_id: str, name: str) -> bytes:
-    """Rendezvous hashing: an engine that comes or goes moves only its own sessions."""
-    return hashlib.blake2b(f"{name}\0{session_id}".encode(), digest_size=8).digest()

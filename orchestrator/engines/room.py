@@ -166,7 +166,7 @@ class Room:
         if len(answers) < ENOUGH:
             self._behind = False
             return None
-        late = sorted(answer.periods for answer in answers)[int(0.95 * len(answers))]
+        late = _p95(answers)
         self._behind = late > (RECOVERED if self._behind else LATE)
         if self._behind:
             return f"it answers in {late:.1f} of the sessions' period"
@@ -178,12 +178,11 @@ class Room:
     def statistics(self, now: float) -> dict[str, float]:
         """``late``: p95 of recent answers in periods; ``reuse``: of the promised tokens."""
         answers = self._recent(now)
-        late = sorted(answer.periods for answer in answers)
         promised = sum(answer.promised for answer in answers)
         return {
             "sessions": float(len(self._guests)),
             "newcomers": float(self._newcomers(now)),
-            "late": late[int(0.95 * len(late))] if late else 0.0,
+            "late": _p95(answers) if answers else 0.0,
             "reuse": sum(answer.kept for answer in answers) / promised if promised else 1.0,
         }
 
@@ -202,3 +201,8 @@ class Room:
         while self._answers and self._answers[0].at < now - WINDOW_S:
             self._answers.popleft()
         return list(self._answers)
+
+
+def _p95(answers: list[_Answer]) -> float:
+    """Of their periods."""
+    return sorted(answer.periods for answer in answers)[int(0.95 * len(answers))]
