@@ -108,16 +108,17 @@ def _tell(told: Record, json: bool) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does."""
+    """SIGTERM ends the command as Ctrl-C does, also where a shell began it with Ctrl-C ignored."""
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

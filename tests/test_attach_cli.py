@@ -91,6 +91,7 @@ async def test_ctrl_c_detaches(tmp_path: Path) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             command = [*PROGRAM, "attach", "cam", "clip.mp4"]
             process = await asyncio.create_subprocess_exec(
+                *("sh", "-c", 'trap "" INT; exec "$@"', "sh"),  # as a shell begins what is to run behind it
                 *command,
                 "--server",
                 served.url,

@@ -55,6 +55,13 @@ class Reader:
                 return data
         raise AssertionError("the stream ended without a word")
 
+    async def idle(self) -> None:
+        """Until the stream has nothing more to tell: it has come to the end of what is there."""
+        async for line in self._lines:
+            assert not line or line.startswith(":")
+            if line:
+                return
+
     async def until(self, seq: int) -> list[dict[str, Any]]:
         found = []
         while not found or found[-1]["seq"] < seq:
@@ -259,11 +266,13 @@ async def test_a_slow_reader_is_sent_away_and_comes_back(
 ) -> None:
     """Contract: nothing queues for it; it is told why, and its next stream goes on where this one ended."""
     monkeypatch.setattr(routes_events, "BEHIND_MAX", 500)
+    monkeypatch.setattr(routes_events, "KEEP_ALIVE_S", 0.05)
     async with FakeEngine() as engine, Served(engine, tmp_path, **UNGATED) as served:
         await served.see(0)
         log = log_of(served)
         async with follow(served) as reader:
             before = await reader.until(await newest(served))
+            await reader.idle()  # one that still reads what was there is no slow one
             text = "x" * 8000
             for _ in range(40):  # more than the buffers of both sockets hold
                 for _ in range(50):
