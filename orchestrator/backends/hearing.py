@@ -62,6 +62,8 @@ GUESS_AFTER_MS = 200.0
 """Silence within an utterance from which its words are looked for: mostly it was its end."""
 GONE_S = 1.5
 """Sound that does not come for that long ends an utterance."""
+_LOOKS = 15
+"""In that time; each finds none. After a stall of the process sound is still on its way."""
 SUSPECTED_MS = 32.0
 """Of what may be the beginning of speech, from which an answer is held: one window of the detector."""
 _SLICE = 8000
@@ -110,7 +112,7 @@ class HearingBackend:
         self._guessed_ms = 0.0  # voiced sound of the utterance that the guess is at
         self._owed: Fence | None = None
         self._start_ms = 0.0
-        self._heard_at = 0.0
+        self._units = 0  # of sound
         self._one_at_a_time = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
         self._reported = False  # of the utterance that is going on, or went on last
@@ -217,9 +219,11 @@ class HearingBackend:
 
     async def _hears_no_more(self) -> None:
         """An utterance ends too where sound stops coming: a microphone that is muted sends no silence."""
+        units, looks = self._units, 0
         while self._listener.speaking:
-            if (left := self._heard_at + GONE_S - self._clock.now()) > 0:
-                await self._clock.sleep(left)
+            if looks < _LOOKS:
+                await self._clock.sleep(GONE_S / _LOOKS)
+                units, looks = self._units, looks + 1 if self._units == units else 0
                 continue
             async with self._one_at_a_time:
                 if not self._by_commit and (utterance := self._listener.finish()) is not None:
@@ -227,7 +231,7 @@ class HearingBackend:
             return
 
     async def _hear(self, unit: InputUnit) -> None:
-        self._heard_at = self._clock.now()
+        self._units += 1
         async with self._one_at_a_time:
             await self._listen(unit)
         if self._listener.speaking and (self._watch is None or self._watch.done()):

@@ -195,6 +195,19 @@ async def test_a_microphone_that_goes_off_ends_the_utterance_and_holds_nothing()
     await ended(rig)
 
 
+async def test_a_stall_of_the_process_cuts_no_utterance() -> None:
+    """Contract: sound that waits to be read while nothing runs belongs to the utterance it continues."""
+    rig = await hearing("hello")
+    await rig.hears(loud(640))
+    for _ in range(3):
+        rig.clock.move(rig.clock.now() + 5)
+        await rig.clock.advance(0)  # whoever slept wakes before the sound is read
+        await rig.hears(loud(200))
+    await rig.hears(quiet(600))
+    assert len(rig.of(SpeechStarted)) == len(rig.of(SpeechStopped)) == 1 and rig.said == ["hello"]
+    await ended(rig)
+
+
 async def test_a_clear_tells_the_end_of_speech_that_was_told_to_begin() -> None:
     rig = await hearing()
     await rig.hears(loud(640))
