@@ -129,7 +129,6 @@ class TickRunner:
 
     def __init__(self, tools: TickTools) -> None:
         self._tools = tools
-        self._deadlines = tick_deadlines(tools.pack.period_ms, tools.pack.decide.max_tokens)
         self._rows = Rows(tools.journal.memory, tools.place)
         self._idle = asyncio.Event()
         self._idle.set()
@@ -265,8 +264,13 @@ class TickRunner:
             bias=tools.bias,
             continued=bool(prefix),
         )
+        deadlines = tick_deadlines(
+            tools.pack.period_ms,
+            tools.pack.decide.max_tokens,
+            waited_for=any(frame.lossless for frame in flight.frames),
+        )
         request = ChatRequest(
-            chat_messages(plan), params, self._deadlines, tools.session_id, f"decision {flight.tick}"
+            chat_messages(plan), params, deadlines, tools.session_id, f"decision {flight.tick}"
         )
         await tools.journal.flush_shown()  # a frame is durable before it is sent
 

@@ -116,6 +116,7 @@ def test_deadlines() -> None:
     assert tick_deadlines(1000, 256).first_token_s == 3
     assert tick_deadlines(2000, 256).first_token_s == 6
     assert tick_deadlines(1000, 100).total_s == 15
+    assert tick_deadlines(1000, 100, waited_for=True).first_token_s == 60
 
 
 def test_score_from_raw_logprobs() -> None:

@@ -119,6 +119,17 @@ async def test_bug_13_an_engine_that_dies_costs_ticks_not_the_session() -> None:
         assert failed.record["status"] == "dropped"
 
 
+async def test_a_source_that_waits_has_time_for_a_slow_engine() -> None:
+    """What is decided about a second of a file is the model's matter, not the machine's load."""
+    async with Session([Answer(hang=True)]) as s:
+        for _ in range(3):
+            await s.frame(lossless=True)
+        await s.clock.advance(50)
+        assert s.rows == [] and notices(s) == []
+        await s.clock.advance(11)
+        assert [row["reason"] for row in s.rows] == ["engine_late"]
+
+
 async def test_a_source_that_waits_loses_and_doubles_no_frame_when_the_engine_restarts() -> None:
     """Lossless frames are all shown once, in order, and each operation gets its one answer."""
     async with Session() as s:
