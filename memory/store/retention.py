@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, or_, select, update
 
 from memory.store.database import FRAMES_LOCK, Database
 from memory.store.errors import SessionGone
@@ -161,7 +161,6 @@ def _outlived(now_ms: int, connection: Connection) -> Sequence[str]:
     last_fact = select(FACTS.c.at_ms).where(FACTS.c.session == SESSIONS.c.id)
     last_fact = last_fact.order_by(FACTS.c.seq.desc()).limit(1)
     last_sign = func.coalesce(last_fact.scalar_subquery(), SESSIONS.c.created_ms)
-    resumable = func.coalesce(SESSIONS.c.resume_until_ms, 0)
-    outlived = and_(last_sign + SESSIONS.c.retention_ms <= now_ms, resumable <= now_ms)
+    outlived = last_sign + SESSIONS.c.retention_ms <= now_ms
     query = select(SESSIONS.c.id).where(or_(SESSIONS.c.deleted_ms.is_not(None), outlived))
     return connection.scalars(query.limit(_SESSIONS_A_SWEEP)).all()

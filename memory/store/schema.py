@@ -30,10 +30,6 @@ SESSIONS = Table(
     Column("closed_ms", BigInteger),
     Column("deleted_ms", BigInteger),
     Column("retention_ms", BigInteger),
-    Column("resume_token_hash", Text),
-    Column("resume_until_ms", BigInteger),
-    Column("attachment_generation", BigInteger, nullable=False),
-    Column("event_seq_ceiling", BigInteger, nullable=False),
 )
 
 FACTS = Table(

@@ -7,18 +7,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Select, Update, and_, func, or_, select, update
+from sqlalchemy import Connection, Select, Update, func, select, update
 
 from memory.store.database import Database, Refused
-from memory.store.errors import LeaseLost, LogConflict, SessionGone, StoreError
+from memory.store.errors import LeaseLost, SessionGone, StoreError
 from memory.store.frames import SessionFrames
 from memory.store.leases import Leases, lost_fences
 from memory.store.log import DurableLog
 from memory.store.packs import keep_pack
 from memory.store.schema import FACTS, SESSIONS, SNAPSHOTS
-
-EVENT_SEQ_STEP = 1000
-"""Numbers of outward events reserved at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +26,6 @@ class SessionInfo:
     :param updated_ms: time of the newest fact, or of the creation
     :param last_seq: the newest durable fact, 0 for none
     :param retention_ms: how long memory stays after ``updated_ms``; ``None``: until deleted
-    :param resume_until_ms: a resume token is honoured before this time
-    :param event_seq_ceiling: no outward event was ever numbered above this
     """
 
     id: str
@@ -43,17 +38,11 @@ class SessionInfo:
     updated_ms: int
     closed_ms: int | None
     retention_ms: int | None
-    resume_token_hash: str | None
-    resume_until_ms: int | None
-    attachment_generation: int
-    event_seq_ceiling: int
     last_seq: int
 
     def public(self) -> dict[str, Any]:
-        """Plain data for people: everything but the resume token's hash."""
-        data = asdict(self)
-        del data["resume_token_hash"]
-        return data
+        """Plain data for people."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,35 +82,6 @@ class DurableSession:
     async def info(self) -> SessionInfo:
         """The record as it is now. Raises ``SessionGone``."""
         return await load_info(self._database, self.id)
-
-    async def attach(self, token_hash: str, generation: int, resume_until_ms: int) -> None:
-        """Record who may resume. Repeating the current attachment moves its deadline.
-
-        :raises LogConflict: this generation, or a newer one, was taken by another attachment
-        """
-        current = and_(
-            SESSIONS.c.attachment_generation == generation, SESSIONS.c.resume_token_hash == token_hash
-        )
-        change = self._update().where(or_(SESSIONS.c.attachment_generation < generation, current))
-        change = change.values(
-            resume_token_hash=token_hash, attachment_generation=generation, resume_until_ms=resume_until_ms
-        )
-        if not await self._database.write(lambda connection: connection.execute(change).rowcount):
-            newest = (await self.info()).attachment_generation
-            raise LogConflict(f"session {self.id} has attachment {newest}: attachment {generation} came late")
-
-    async def reserve_events(self) -> int:
-        """Raise the ceiling of outward event numbers by ``EVENT_SEQ_STEP`` and return it.
-
-        The caller may number events up to it. After a restart numbering goes on above the ceiling, so no
-        number is ever given twice.
-        """
-        change = self._update().values(event_seq_ceiling=SESSIONS.c.event_seq_ceiling + EVENT_SEQ_STEP)
-        change_and_tell = change.returning(SESSIONS.c.event_seq_ceiling)
-        ceiling = await self._database.write(lambda connection: connection.scalar(change_and_tell))
-        if ceiling is None:
-            raise self._gone()
-        return int(ceiling)
 
     async def close(self) -> None:
         """Record that the live session is over. Memory stays for its retention; the alias is free again."""

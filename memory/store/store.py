@@ -151,8 +151,6 @@ class Store:
             "renderer": renderer,
             "created_ms": self._now_ms(),
             "retention_ms": self._keeping.session_ms,
-            "attachment_generation": 0,
-            "event_seq_ceiling": 0,
         }
         try:
             new = insert(SESSIONS).values(row)

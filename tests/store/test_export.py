@@ -20,7 +20,6 @@ async def unpack(store: Store, session: str) -> dict[str, bytes]:
 
 async def test_an_export_holds_facts_and_frames(store: Store, clock: Clock) -> None:
     session = await new_session(store, alias="door")
-    await session.attach("the-hash", 1, 9)
     await session.frames.put("f1", b"jpeg one")
     await session.frames.put("f2", b"jpeg two")
     for i in range(2001):
@@ -30,7 +29,6 @@ async def test_an_export_holds_facts_and_frames(store: Store, clock: Clock) -> N
     assert about["format"] == 1
     assert about["last_seq"] == 2001
     assert about["session"]["alias"] == "door"
-    assert b"the-hash" not in members["session.json"]
     facts = members["facts/000001.jsonl"] + members["facts/000002.jsonl"]
     lines = [json.loads(line) for line in facts.splitlines()]
     assert [line["seq"] for line in lines] == list(range(1, 2002))

@@ -70,28 +70,6 @@ async def test_sessions_are_listed_newest_first_in_pages_by_tenant(store: Store,
         await store.sessions("t", after="nobody")
 
 
-async def test_attachments_only_move_forward(store: Store) -> None:
-    session = await new_session(store)
-    await session.attach("hash1", 1, 500)
-    await session.attach("hash1", 1, 900)
-    await session.attach("hash3", 3, 900)
-    for token, generation in (("hash2", 2), ("other", 3), ("hash1", 1)):
-        with pytest.raises(LogConflict):
-            await session.attach(token, generation, 1000)
-    info = await store.info("s1")
-    assert (info.resume_token_hash, info.attachment_generation, info.resume_until_ms) == ("hash3", 3, 900)
-    assert "resume_token_hash" not in info.public()
-
-
-async def test_event_numbers_are_reserved_in_steps_that_never_overlap(stores: Stores, store: Store) -> None:
-    session = await new_session(store)
-    assert [await session.reserve_events() for _ in range(2)] == [1000, 2000]
-    store = await stores.reopen(store)
-    session = await store.session("s1")
-    assert (await session.info()).event_seq_ceiling == 2000
-    assert await session.reserve_events() == 3000
-
-
 async def test_snapshots_replace_each_other_and_never_outrun_the_log(stores: Stores, store: Store) -> None:
     session = await new_session(store)
     assert await session.snapshot("memory") is None
@@ -121,11 +99,9 @@ async def test_everything_about_a_deleted_session_says_so(store: Store) -> None:
     await store.delete("s1")
     with pytest.raises(SessionGone):
         session.log.append("k", {})
-    for ask in (session.info, session.reserve_events, session.close, session.log.flush):
+    for ask in (session.info, session.close, session.log.flush):
         with pytest.raises(SessionGone):
             await ask()
-    with pytest.raises(SessionGone):
-        await session.attach("h", 1, 1)
     with pytest.raises(SessionGone):
         await store.delete("s1")
     with pytest.raises(SessionGone):
