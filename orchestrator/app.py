@@ -43,8 +43,9 @@ from orchestrator.owning import Owning
 from orchestrator.records import Records, counted
 from orchestrator.replay_engines import Engines
 from orchestrator.replay_track import check_settings, replay_track
-from orchestrator.runtime.actor import Session, SessionParts
+from orchestrator.runtime.actor import Session
 from orchestrator.runtime.clock import SystemClock, system_ids
+from orchestrator.runtime.parts import SessionParts
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.session.backend import BackendOutput, Clock, Ids, SessionConfig, TickDone, TickStarted
 from orchestrator.settings import Settings

@@ -24,8 +24,8 @@ from orchestrator.engines.pool import EnginePool
 from orchestrator.instances import EngineInstances
 from orchestrator.keeping import Kept
 from orchestrator.native_setup import NativeEngines
-from orchestrator.runtime.actor import RuntimeLimits
 from orchestrator.runtime.calls import CallDeadlines
+from orchestrator.runtime.parts import RuntimeLimits
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import DEFAULT_INPUT, Clock, Ids, SessionConfig
 from orchestrator.settings import Settings

@@ -32,7 +32,7 @@ from orchestrator.exits import Exit, SetupError
 from orchestrator.keeping import Kept, PackLasting
 from orchestrator.replay_engines import Engines
 from orchestrator.replay_hosts import Hosts
-from orchestrator.runtime.actor import RuntimeLimits
+from orchestrator.runtime.parts import RuntimeLimits
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Clock, Ids, SessionBackend, SessionConfig, TickPermits
 from orchestrator.settings import Settings

@@ -15,7 +15,7 @@ from memory.fold import Memory
 from memory.spoken import SpokenMemory
 from orchestrator.api.context import Engines, EngineState, TextEngine
 from orchestrator.keeping import Kept, Lasting
-from orchestrator.runtime.actor import RuntimeLimits
+from orchestrator.runtime.parts import RuntimeLimits
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Capabilities, SessionBackend, SessionConfig
 

@@ -11,13 +11,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.runtime.attachment import Attachment
-from orchestrator.runtime.calls import CANCEL_WAIT_S, BackendCalls, CallDeadlines, bounded
+from orchestrator.runtime.calls import CANCEL_WAIT_S, BackendCalls, bounded
 from orchestrator.runtime.clock import system_ids, system_tokens
 from orchestrator.runtime.glimpses import surplus
+from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.runtime.subscription import Subscription
 from orchestrator.runtime.waiters import Waiters
 from orchestrator.session.attachment import Tokens
@@ -25,9 +25,7 @@ from orchestrator.session.backend import (
     BackendOutput,
     Clock,
     Closed,
-    FactLog,
     Ids,
-    SessionBackend,
     SessionConfig,
 )
 from orchestrator.session.commands import (
@@ -66,39 +64,6 @@ from orchestrator.wire.errors import Conflict, EngineUnavailable, ResourceExhaus
 URGENT = (Cancel, ClearOutput, Interrupt, Close)
 """Commands that find room in a full mailbox."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionParts:
-    """What a session is made of besides its core; built by the composition root.
-
-    ``record``: what an earlier process knew of it; the session goes on from there, under the
-    ``session_id`` that it had.
-    """
-
-    backend: SessionBackend
-    log: FactLog
-    record: SessionRecord | None = None
-    session_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeLimits:
-    """Bounds of one actor.
-
-    :param mailbox: commands waiting; ``mailbox_reserve`` more are kept for cancel and close
-    :param glimpses: appends of live pictures that may wait in a row
-    :param open_s: seconds a backend may take to open
-    :param flush_s: seconds the log may take to become durable at the end
-    """
-
-    mailbox: int = 256
-    mailbox_reserve: int = 16
-    glimpses: int = 8
-    lane: int = 64
-    open_s: float = 60.0
-    flush_s: float = 5.0
-    deadlines: CallDeadlines = field(default_factory=CallDeadlines)
 
 
 class Session:

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
+from orchestrator.runtime.actor import Session
 from orchestrator.runtime.calls import bounded
 from orchestrator.runtime.clock import system_tokens
+from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.session.attachment import Tokens
 from orchestrator.session.backend import Clock, Ids, SessionConfig
 from orchestrator.session.lease import LeaseLimits

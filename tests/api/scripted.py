@@ -17,8 +17,8 @@ from orchestrator.api.peer import OpenSockets
 from orchestrator.api.quota import Quota, Quotas
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
-from orchestrator.runtime.actor import SessionParts
 from orchestrator.runtime.clock import system_ids
+from orchestrator.runtime.parts import SessionParts
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.session.backend import (
     Action,

@@ -16,8 +16,9 @@ from orchestrator.backends.native.backend import NativeBackend
 from orchestrator.backends.native.options import NativeOptions
 from orchestrator.engines.places import EngineSpec
 from orchestrator.engines.pool import EnginePool
-from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
+from orchestrator.runtime.actor import Session
 from orchestrator.runtime.clock import system_ids, system_tokens
+from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.runtime.subscription import Subscription
 from orchestrator.session.backend import Clock, SessionConfig
 from orchestrator.session.commands import AppendInput, PlaybackAck

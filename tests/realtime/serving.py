@@ -19,8 +19,8 @@ from orchestrator.api.peer import OpenSockets
 from orchestrator.api.quota import Quotas
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
-from orchestrator.runtime.actor import SessionParts
 from orchestrator.runtime.clock import system_ids
+from orchestrator.runtime.parts import SessionParts
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.server import server_config
 from orchestrator.session.backend import Capabilities, SessionConfig

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
+from orchestrator.runtime.actor import Session
+from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.session.attachment import Tokens
 from orchestrator.session.backend import SessionConfig

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from orchestrator.runtime.actor import RuntimeLimits
+from orchestrator.runtime.parts import RuntimeLimits
 from orchestrator.session.backend import SessionConfig
 from orchestrator.session.commands import AppendInput, AskQuery, Cancel, Configure, CreateResponse
 from orchestrator.session.events import ResponseDone, TickEvent

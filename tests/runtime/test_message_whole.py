@@ -6,7 +6,7 @@ import base64
 
 import numpy as np
 
-from orchestrator.runtime.actor import RuntimeLimits
+from orchestrator.runtime.parts import RuntimeLimits
 from orchestrator.session.limits import SessionLimits
 from tests.fakes.clock import settle
 from tests.runtime.conftest import Rig, open_rig

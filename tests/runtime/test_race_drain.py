@@ -12,9 +12,9 @@ import asyncio
 
 import pytest
 
-from orchestrator.runtime.actor import SessionParts
 from orchestrator.runtime.attachment import Attachment
 from orchestrator.runtime.calls import CallDeadlines
+from orchestrator.runtime.parts import SessionParts
 from orchestrator.runtime.registry import RegistryLimits, RuntimeLimits
 from orchestrator.session.commands import AppendInput
 from orchestrator.wire.errors import EngineUnavailable, VigilError

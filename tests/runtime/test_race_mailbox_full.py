@@ -6,7 +6,7 @@ nothing of it is retained; cancel and close still find room; everything that was
 
 import pytest
 
-from orchestrator.runtime.actor import RuntimeLimits
+from orchestrator.runtime.parts import RuntimeLimits
 from orchestrator.session.commands import AppendInput, Cancel, ClearQuery, CommitInput
 from orchestrator.session.limits import SessionLimits
 from orchestrator.wire.errors import ResourceExhausted

@@ -6,7 +6,7 @@ that it seals; what waits before a close does not put it off for longer than a f
 
 import pytest
 
-from orchestrator.runtime.actor import RuntimeLimits
+from orchestrator.runtime.parts import RuntimeLimits
 from orchestrator.session.commands import AckEvents, AppendInput, Close, CommitInput
 from orchestrator.session.units import FrameInput, InputUnit
 from tests.fakes.backend import frame

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.runtime.actor import SessionParts
+from orchestrator.runtime.parts import SessionParts
 from orchestrator.runtime.registry import RegistryLimits, SessionSpec
 from orchestrator.session.commands import AppendInput
 from orchestrator.wire.errors import Conflict, EngineUnavailable, ResourceExhausted

@@ -14,8 +14,9 @@ from orchestrator.backends.native.backend import NativeBackend
 from orchestrator.backends.native.options import NativeOptions
 from orchestrator.engines.places import EngineSpec
 from orchestrator.engines.pool import EnginePool
-from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
+from orchestrator.runtime.actor import Session
 from orchestrator.runtime.clock import system_ids, system_tokens
+from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.session.backend import SessionConfig
 from orchestrator.session.commands import AppendInput, PlaybackAck
 from orchestrator.session.events import Event, OutputAudioDelta, ResponseDone

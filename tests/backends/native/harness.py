@@ -14,7 +14,8 @@ from orchestrator.backends.native.backend import NativeBackend
 from orchestrator.backends.native.options import NativeOptions
 from orchestrator.backends.solvers import Solver
 from orchestrator.backends.summaries import Summarizer
-from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
+from orchestrator.runtime.actor import Session
+from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.runtime.subscription import Subscription
 from orchestrator.session.backend import SessionConfig
 from orchestrator.session.commands import AppendInput, CommitInput

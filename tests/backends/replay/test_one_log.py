@@ -19,7 +19,8 @@ from memory.render import plan_bytes
 from memory.store.transient import TransientFrames, TransientLog
 from orchestrator.backends.replay.backend import ReplayBackend
 from orchestrator.backends.replay.options import ReplayOptions
-from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
+from orchestrator.runtime.actor import Session
+from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.runtime.permits import Permits
 from orchestrator.session.backend import SessionConfig
 from orchestrator.session.commands import AppendInput, AskQuery, Cancel, ClearQuery, Configure

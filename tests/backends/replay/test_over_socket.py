@@ -17,8 +17,9 @@ from orchestrator.backends.replay.backend import ReplayBackend
 from orchestrator.backends.replay.decide import DecideOptions
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.request import EngineLimits
-from orchestrator.runtime.actor import RuntimeLimits, Session, SessionParts
+from orchestrator.runtime.actor import Session
 from orchestrator.runtime.clock import SystemClock, system_ids
+from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.runtime.permits import Permits
 from orchestrator.session.backend import SessionConfig
 from orchestrator.session.commands import AppendInput, AskQuery, Cancel
