@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 LIVE, PREWARM, SUMMARY = "live", "prewarm", "summary"
 KINDS = (LIVE, PREWARM, SUMMARY)
+PATIENCE: Mapping[str, int] = {PREWARM: 64, SUMMARY: 256}
+"""Turns of those before it that background work lets go first; then it goes though more of them wait."""
 _TENANTS = 1024
 """Tenants whose turns are remembered before those are forgotten who have waited for nobody."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """``beside``: it may start while live ticks run; ``start``: in the virtual time of fair queueing."""
+    """``beside``: it may start while live ticks run; ``tenant``, ``cost`` and ``start``: its turn in fair
+    queueing, in virtual time; ``passed``: turns of those before it that it has let go first."""
 
     session_id: str
+    kind: str
     future: asyncio.Future[None]
-    beside: bool
+    since: float
+    beside: bool = False
+    tenant: str = ""
+    cost: float = 0.0
     start: float = 0.0
+    passed: int = 0
 
 
 class Permits:
@@ -28,18 +38,33 @@ class Permits:
     Live ticks and background work have bounds of their own, so a long summary never holds the place of a
     tick; but background work starts only while no live tick waits, and in a pause between live ticks rather
     than beside one: the engine would make that one wait. On an engine without pauses it lets one live tick
-    go first and then starts all the same. Prewarm goes before summary.
+    go first and then starts all the same. Prewarm goes before summary. Where live ticks wait all the time,
+    or prewarms before summaries, ``patience`` says how many of them go first: nothing starves.
 
     Where live ticks wait, tenants take turns by weight (start-time fair queueing; Goyal, Vin, Cheng 1996):
     one with many sessions delays others no more than one with few. Within a tenant the first that came is
-    the first that goes.
+    the first that goes. A turn that was waited for and given up is not counted against its tenant.
 
     :param live: live ticks running at a time
     :param background: prewarms and summaries running at a time
+    :param patience: see ``PATIENCE``
+    :param now: monotonic seconds
+    :param waited: told for each permit that is given of what kind it is and how long it was waited for, in s
     """
 
-    def __init__(self, live: int, background: int = 1) -> None:
+    def __init__(
+        self,
+        live: int,
+        background: int = 1,
+        *,
+        patience: Mapping[str, int] = PATIENCE,
+        now: Callable[[], float] = time.monotonic,
+        waited: Callable[[str, float], None] = lambda kind, seconds: None,
+    ) -> None:
         self._bounds = {LIVE: live, "background": background}
+        self._patience = patience
+        self._clock = now
+        self._waited = waited
         self._waiting: dict[str, deque[_Waiter]] = {k: deque() for k in KINDS}
         self._held: Counter[tuple[str, str]] = Counter()
         self._granted: Counter[str] = Counter()
@@ -50,15 +75,19 @@ class Permits:
         """``weight``: of the tenant's turns against those of others."""
         if len(self._ends) > _TENANTS:
             self._ends = {each: end for each, end in self._ends.items() if end > self._now}
-        start = max(self._now, self._ends.get(tenant, 0.0))
-        self._ends[tenant] = start + 1 / weight
-        await self._acquire(session_id, LIVE, start=start)
+        waiter = self._waiter(session_id, LIVE)
+        waiter.tenant, waiter.cost = tenant, 1 / weight
+        waiter.start = max(self._now, self._ends.get(tenant, 0.0))
+        self._ends[tenant] = waiter.start + waiter.cost
+        await self._turn(waiter)
 
     async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:
         """``kind``: ``prewarm`` or ``summary``; ``beside``: wait for no pause."""
         if kind not in (PREWARM, SUMMARY):
             raise ValueError(f"unknown kind of background work: {kind}")
-        await self._acquire(session_id, kind, beside=beside)
+        waiter = self._waiter(session_id, kind)
+        waiter.beside = beside
+        await self._turn(waiter)
 
     def done(self, session_id: str, kind: str = LIVE) -> None:
         """Give back one permit of that kind."""
@@ -76,46 +105,77 @@ class Permits:
             "granted": {kind: self._granted[kind] for kind in KINDS},
         }
 
-    async def _acquire(self, session_id: str, kind: str, *, beside: bool = False, start: float = 0.0) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(session_id, future, beside, start)
-        self._waiting[kind].append(waiter)
+    def longest_wait_s(self) -> dict[str, float]:
+        """How long the one who has waited longest has done so by now, by kind; 0: nobody waits."""
+        now = self._clock()
+        return {kind: now - queue[0].since if queue else 0.0 for kind, queue in self._waiting.items()}
+
+    def _waiter(self, session_id: str, kind: str) -> _Waiter:
+        return _Waiter(session_id, kind, asyncio.get_running_loop().create_future(), self._clock())
+
+    async def _turn(self, waiter: _Waiter) -> None:
+        self._waiting[waiter.kind].append(waiter)
         self._grant()
         try:
-            await future
+            await waiter.future
         except asyncio.CancelledError:
-            if future.cancelled():
-                self._waiting[kind].remove(waiter)
-                self._grant()
+            if waiter.future.cancelled():
+                self._give_up(waiter)
             else:
-                self.done(session_id, kind)  # granted and cancelled at the same moment
+                self.done(waiter.session_id, waiter.kind)  # granted and cancelled at the same moment
             raise
+
+    def _give_up(self, waiter: _Waiter) -> None:
+        self._waiting[waiter.kind].remove(waiter)
+        if waiter.kind == LIVE:
+            self._ends[waiter.tenant] -= waiter.cost
+            self._settle()
+        self._grant()
+
+    def _settle(self) -> None:
+        if not self._waiting[LIVE]:
+            self._ends.clear()  # whoever comes next has waited for nobody
 
     def _grant(self) -> None:
         while self._running(LIVE) < self._bounds[LIVE] and self._pass(LIVE):
-            for kind in (PREWARM, SUMMARY):
-                for waiter in self._waiting[kind]:
-                    waiter.beside = True  # it has let one go first
-        for kind in (PREWARM, SUMMARY):
-            while not self._live_waits() and self._background_free() and self._pass(kind):
-                pass
+            pass
+        while self._background_free() and (
+            self._pass(SUMMARY, overdue=True)
+            or self._pass(PREWARM, overdue=True)
+            or (not self._live_waits() and (self._pass(PREWARM) or self._pass(SUMMARY)))
+        ):
+            pass
 
-    def _pass(self, kind: str) -> bool:
+    def _pass(self, kind: str, *, overdue: bool = False) -> bool:
         """Grant the first waiter that may start now and was not cancelled meanwhile; False: there is none."""
+        if not self._waiting[kind]:
+            return False
         pause = kind == LIVE or not self._running(LIVE)
-        ready = [w for w in self._waiting[kind] if not w.future.done() and (pause or w.beside)]
+
+        def may_start(waiter: _Waiter) -> bool:
+            return waiter.passed >= self._patience[kind] if overdue else pause or waiter.beside
+
+        ready = [each for each in self._waiting[kind] if not each.future.done() and may_start(each)]
         if not ready:
             return False
         waiter = min(ready, key=lambda each: each.start)  # of equals the first that came
         self._waiting[kind].remove(waiter)
         self._held[waiter.session_id, kind] += 1
         self._granted[kind] += 1
+        self._let_go_first(kind)
         if kind == LIVE:
             self._now = max(self._now, waiter.start)
-            if not self._waiting[LIVE]:
-                self._ends.clear()  # whoever comes next has waited for nobody
+            self._settle()
+        self._waited(kind, self._clock() - waiter.since)
         waiter.future.set_result(None)
         return True
+
+    def _let_go_first(self, kind: str) -> None:
+        """One of this kind starts before all that come after it."""
+        for later in KINDS[KINDS.index(kind) + 1 :]:
+            for waiter in self._waiting[later]:
+                waiter.passed += 1
+                waiter.beside = waiter.beside or kind == LIVE
 
     def _live_waits(self) -> bool:
         return any(not waiter.future.done() for waiter in self._waiting[LIVE])

@@ -1,0 +1,219 @@
+"""Any order of coming, being done and giving up, of any kind, tenant and weight.
+
+Bounds are kept. Nobody waits for a place that is free. Live ticks go before prewarms, and these before
+summaries, but nothing lets more than its patience go first. Tenants that wait get turns by their weights, and
+a turn that was given up is nobody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from orchestrator.runtime.permits import KINDS, LIVE, PREWARM, SUMMARY, Permits
+from tests.fakes.clock import settle
+
+PATIENCE = {PREWARM: 3, SUMMARY: 5}
+ANY = st.integers(0, 5)
+
+
+class Waiting:
+    """``passed``: turns given to those before it since it came."""
+
+    def __init__(self, number: int, kind: str, beside: bool) -> None:
+        self.name, self.kind, self.beside = f"s{number}", kind, beside
+        self.passed = 0
+        self.task: asyncio.Task[None]
+
+
+class Lives(RuleBasedStateMachine):
+    @initialize(live=st.integers(1, 3), background=st.integers(1, 2))
+    def start(self, live: int, background: int) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.bounds = {LIVE: live, "background": background}
+        self.time = 0.0
+        self.permits = Permits(
+            live, background, patience=PATIENCE, now=lambda: self.time, waited=self.given_out
+        )
+        self.waiting: list[Waiting] = []
+        self.holding: list[Waiting] = []
+        self.came = 0
+
+    def given_out(self, kind: str, seconds: float) -> None:
+        """Told at the very moment: whoever waits now was passed over, or comes later."""
+        assert seconds >= 0
+        told = self.permits.statistics()
+        if kind != LIVE and not any(w.kind == kind and w.passed >= PATIENCE[kind] for w in self.waiting):
+            assert not told["waiting"][LIVE]
+            assert kind == PREWARM or told["running"][LIVE] or not told["waiting"][PREWARM]
+        for waiter in self.waiting:
+            if KINDS.index(waiter.kind) > KINDS.index(kind):
+                waiter.passed += 1
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(coroutine)
+
+    def settled(self) -> None:
+        self.run(settle())
+        for waiter in [w for w in self.waiting if w.task.done()]:
+            self.waiting.remove(waiter)
+            self.holding.append(waiter)
+
+    @rule(
+        kind=st.sampled_from(KINDS),
+        tenant=st.sampled_from("abc"),
+        weight=st.integers(1, 4),
+        beside=st.booleans(),
+    )
+    def comes(self, kind: str, tenant: str, weight: int, beside: bool) -> None:
+        self.came += 1
+        waiter = Waiting(self.came, kind, beside)
+        turn = (
+            self.permits.live(waiter.name, tenant=tenant, weight=weight)
+            if kind == LIVE
+            else self.permits.background(waiter.name, kind, beside=beside)
+        )
+        waiter.task = self.loop.create_task(turn)
+        self.waiting.append(waiter)
+        self.settled()
+
+    @rule(number=ANY)
+    def is_done(self, number: int) -> None:
+        if self.holding:
+            waiter = self.holding.pop(number % len(self.holding))
+            self.permits.done(waiter.name, waiter.kind)
+            self.settled()
+
+    @rule(number=ANY)
+    def gives_up(self, number: int) -> None:
+        if self.waiting:
+            waiter = self.waiting.pop(number % len(self.waiting))
+            waiter.task.cancel()
+            self.settled()
+
+    @rule(number=ANY, other=ANY)
+    def gives_up_as_it_is_given(self, number: int, other: int) -> None:
+        """A permit that comes at the very moment of giving up comes back."""
+        if self.waiting and self.holding:
+            held = self.holding.pop(other % len(self.holding))
+            self.permits.done(held.name, held.kind)
+            waiter = self.waiting.pop(number % len(self.waiting))
+            waiter.task.cancel()
+            self.settled()
+
+    @rule(seconds=st.floats(0, 10))
+    def time_goes_on(self, seconds: float) -> None:
+        self.time += seconds
+
+    @invariant()
+    def bounds_are_kept(self) -> None:
+        if not hasattr(self, "permits"):
+            return
+        told = self.permits.statistics()
+        counted = Counter(w.kind for w in self.holding)
+        assert told["running"] == {kind: counted[kind] for kind in KINDS}
+        assert told["running"][LIVE] <= self.bounds[LIVE]
+        assert told["running"][PREWARM] + told["running"][SUMMARY] <= self.bounds["background"]
+        assert told["waiting"] == {k: sum(w.kind == k for w in self.waiting) for k in KINDS}
+
+    @invariant()
+    def nobody_waits_for_what_is_free(self) -> None:
+        if not hasattr(self, "permits"):
+            return
+        told = self.permits.statistics()
+        assert not told["waiting"][LIVE] or told["running"][LIVE] == self.bounds[LIVE]
+        free = told["running"][PREWARM] + told["running"][SUMMARY] < self.bounds["background"]
+        behind = [w for w in self.waiting if w.kind != LIVE]
+        if free and not told["running"][LIVE]:
+            assert not behind
+        if free:
+            assert all(w.passed < PATIENCE[w.kind] for w in behind), "nothing starves"
+
+    @invariant()
+    def who_waits_longest_is_told(self) -> None:
+        if not hasattr(self, "permits"):
+            return
+        for kind, seconds in self.permits.longest_wait_s().items():
+            assert 0 <= seconds <= self.time
+            assert any(w.kind == kind for w in self.waiting) or seconds == 0
+
+    def teardown(self) -> None:
+        if not hasattr(self, "permits"):
+            return
+        for waiter in self.waiting:
+            waiter.task.cancel()
+        self.waiting.clear()
+        self.run(settle())
+        while self.holding:
+            waiter = self.holding.pop()
+            self.permits.done(waiter.name, waiter.kind)
+        assert not any(self.permits.statistics()["running"].values())
+        assert not any(self.permits.statistics()["waiting"].values())
+        assert not self.permits._ends, "nobody owes anything to a quiet engine"
+        self.loop.close()
+
+
+TestLives = Lives.TestCase
+TestLives.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+tenants = st.dictionaries(st.sampled_from("abcd"), st.sampled_from([1, 2, 4, 16]), min_size=2)
+
+
+async def turns(weights: dict[str, int], each: int, order: list[str], gone: int = 0) -> list[str]:
+    """Whose turn it is, one after the other, where ``order`` came first and every tenant waits for ``each``.
+
+    ``gone``: turns that the first tenant asks for before all others, and gives up.
+    """
+    permits, seen = Permits(1), list[str]()
+    await permits.live("first", tenant="nobody")
+
+    async def turn(tenant: str) -> None:
+        await permits.live(tenant, tenant=tenant, weight=weights[tenant])
+        seen.append(tenant)
+        permits.done(tenant)
+
+    given_up = [asyncio.create_task(turn(order[0])) for _ in range(gone)]
+    await settle()
+    keeper = asyncio.create_task(turn(order[-1]))
+    await settle()
+    for task in given_up:
+        task.cancel()
+    await settle()
+    tasks = [asyncio.create_task(turn(tenant)) for _ in range(each) for tenant in order]
+    await settle()
+    permits.done("first")
+    await asyncio.gather(keeper, *tasks)
+    return seen
+
+
+@given(tenants, st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_turns_follow_weights_at_every_moment(weights: dict[str, int], random: Any) -> None:
+    """The bound of start-time fair queueing: normalised turns of two who wait differ by one turn of each."""
+    order = sorted(weights)
+    random.shuffle(order)
+    seen = asyncio.run(turns(weights, 20, order))
+    left = Counter(dict.fromkeys(order, 20))
+    left[order[-1]] += 1
+    had: Counter[str] = Counter()
+    for tenant in seen:
+        had[tenant] += 1
+        left[tenant] -= 1
+        waiting = [each for each in order if left[each]]
+        for one in waiting:
+            for other in waiting:
+                apart = abs(had[one] / weights[one] - had[other] / weights[other])
+                assert apart <= 1 / weights[one] + 1 / weights[other] + 1e-9
+
+
+@given(tenants, st.integers(1, 20))
+@settings(max_examples=40, deadline=None)
+def test_turns_that_were_given_up_count_for_nobody(weights: dict[str, int], gone: int) -> None:
+    order = sorted(weights)
+    assert asyncio.run(turns(weights, 5, order, gone)) == asyncio.run(turns(weights, 5, order))
