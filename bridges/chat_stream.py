@@ -1,4 +1,6 @@
-"""Reads the chunks of one streamed chat completion (vLLM's flavour of the OpenAI format)."""
+"""Reads the chunks of one streamed answer: of a chat completion (vLLM's flavour of the OpenAI format), or of
+vLLM's token route.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,15 @@ _ID_PREFIX = "token_id:"
 class ChatStream:
     """What has come so far. Feed event payloads to :meth:`take`.
 
+    :param spelled: ids of tokens that logprobs name by text; others are named by ``token_id:N`` or drop out
     :param text: whole characters emitted so far
     :param tokens: generated tokens as far as deltas tell (their ids, else one a delta)
     """
 
+    spelled: Mapping[str, int] = field(default_factory=dict)
     text: str = ""
     tokens: int = 0
+    prompt_token_ids: list[int] | None = None
     accepted: bool = False
     done: bool = False
     finish_reason: str | None = None
@@ -48,6 +53,8 @@ class ChatStream:
         self.accepted = True
         if chunk.get("usage"):
             self.usage = chunk["usage"]
+        if ids_of_prompt := chunk.get("prompt_token_ids"):
+            self.prompt_token_ids = ids_of_prompt
         choices = chunk.get("choices")
         if not choices:
             return None
@@ -56,14 +63,33 @@ class ChatStream:
             self.finish_reason = choice["finish_reason"]
             stop = choice.get("stop_reason")
             self.stop_token_id = stop if isinstance(stop, int) else None
-        text = self._characters.feed((choice.get("delta") or {}).get("content") or "")
+        said = (choice.get("delta") or {}).get("content") or choice.get("text") or ""
+        text = self._characters.feed(said)
         ids = tuple(choice.get("token_ids") or ())
-        tops = _top_logprobs(choice.get("logprobs"))
+        tops = self._tops(choice.get("logprobs"))
         if not text and not ids and not tops:
             return None
         self.text += text
         self.tokens += len(ids) or len(tops) or 1
         return Delta(text, ids, tops)
+
+    def _tops(self, logprobs: Mapping[str, Any] | None) -> tuple[Mapping[int, float], ...]:
+        """One mapping a token. Texts of tokens that nobody has spelled are ambiguous and drop out."""
+        if not logprobs or not logprobs.get("content"):
+            return ()
+        return tuple(
+            {
+                number: top["logprob"]
+                for top in token.get("top_logprobs") or ()
+                if (number := self._id_of(top["token"])) is not None
+            }
+            for token in logprobs["content"]
+        )
+
+    def _id_of(self, token: str) -> int | None:
+        if token.startswith(_ID_PREFIX):
+            return int(token[len(_ID_PREFIX) :])
+        return self.spelled.get(token)
 
     @property
     def whole(self) -> bool:
@@ -95,17 +121,3 @@ def _error(error: object) -> EngineError:
         return EngineServerError(str(error))
     code = error.get("code")
     return refusal(code if isinstance(code, int) else 500, str(error.get("message", "")))
-
-
-def _top_logprobs(logprobs: Mapping[str, Any] | None) -> tuple[Mapping[int, float], ...]:
-    """One mapping a token. Tokens arrive as ``token_id:N``; plain texts are ambiguous and drop out."""
-    if not logprobs or not logprobs.get("content"):
-        return ()
-    return tuple(
-        {
-            int(top["token"][len(_ID_PREFIX) :]): top["logprob"]
-            for top in token.get("top_logprobs") or ()
-            if top["token"].startswith(_ID_PREFIX)
-        }
-        for token in logprobs["content"]
-    )

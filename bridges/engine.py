@@ -98,6 +98,7 @@ class ChatRequest:
     :param params: sampling and vLLM extras, merged into the body as they are
     :param deadlines: both are enforced
     :param session: key of the session, for engines behind a router that pins by header
+    :param window: requests of one window grow from one another: their prompt may go as token ids
     :param purpose: what it is for (``decision 12``, ``summary 3/1``), for whoever records it; never sent
     """
 
@@ -106,6 +107,7 @@ class ChatRequest:
     deadlines: Deadlines
     session: str | None = None
     purpose: str = ""
+    window: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,9 @@ class Finished:
     :param stop_token_id: the stop token that ended the answer and whose text the engine stripped
     :param token_times_ms: arrival of each delta relative to the request, for inter-token figures
     :param suspect: the engine counted fewer prompt tokens than the messages can have: it lost the prompt
+    :param path: how the prompt went: as ids by ``content_parts`` or ``features``, else as messages, with
+        ``uuids`` in place of pictures that had gone before, or with all ``payloads``
+    :param fallback: what spoke against ids where they were tried
     """
 
     finish_reason: str
@@ -146,6 +151,8 @@ class Finished:
     stop_token_id: int | None = None
     token_times_ms: tuple[float, ...] = field(default=())
     suspect: bool = False
+    path: str = ""
+    fallback: str | None = None
 
 
 ChatEvent = Delta | Finished

@@ -100,7 +100,10 @@ def render(
                 nulls += 1
                 parts.append({"type": "image_url", "image_url": None, "uuid": uuid})
                 continue
-            filled: dict[str, Any] = {"type": "image_url", "image_url": {"url": _data_url(uuid, images)}}
+            filled: dict[str, Any] = {
+                "type": "image_url",
+                "image_url": {"url": data_url(bytes_of(uuid, images))},
+            }
             if with_uuid:
                 filled["uuid"] = uuid
             parts.append(filled)
@@ -108,12 +111,12 @@ def render(
     return Rendered(out, tuple(uuids), nulls)
 
 
-def _data_url(uuid: str, images: ImageBytes) -> orjson.Fragment:
+def bytes_of(uuid: str, images: ImageBytes) -> bytes:
+    """:raises ImageMissing: nobody has them any more"""
     try:
-        data = images(uuid)
+        return images(uuid)
     except KeyError as gone:
         raise ImageMissing(f"the bytes of frame {uuid} are gone", uuid) from gone
-    return data_url(data)
 
 
 def data_url(data: bytes) -> orjson.Fragment:

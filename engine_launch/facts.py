@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFacts:
+    """How prompts go as token ids; every id comes from the engine.
+
+    :param kind: ``content_parts`` or ``features``
+    :param image_text: text whose ids are a picture's with one pad; ``pad``: that pad's id
+    :param asked: ids of ``asked_messages``, which end with a user's; ``answered``: likewise, with a reply
+    :param defaults: sampling that the chat route uses where a request says nothing
+    :param spelled: how logprobs name the tokens at the decision point: text -> id
+    """
+
+    kind: str
+    image_text: str
+    pad: int
+    asked: tuple[int, ...]
+    answered: tuple[int, ...]
+    asked_messages: tuple[Mapping[str, Any], ...]
+    answered_messages: tuple[Mapping[str, Any], ...]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    spelled: Mapping[str, int] = field(default_factory=dict)
+
+    def with_spelled(self, spelled: Mapping[str, int]) -> TokenFacts:
+        return replace(self, spelled=spelled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +51,7 @@ class EngineFacts:
     :param constrained: ``structured_outputs`` hold answers to a pattern; only known where that was asked
     :param priority: a non-zero ``priority`` is honoured
     :param routes: token routes ``content_parts`` and ``features``: ``present``, ``absent``, ``not_probed``
+    :param tokens: how prompts go as token ids; None: they go as messages
     :param tag_ids: single-token tags: tag text -> token id
     :param decision_index: token position at which the tags first differ (0: their first token)
     :param decision_ids: per action, the token id at the decision point
@@ -46,6 +73,7 @@ class EngineFacts:
     constrained: bool = False
     priority: bool = False
     routes: dict[str, str] = field(default_factory=dict)
+    tokens: TokenFacts | None = None
     tag_ids: dict[str, int] = field(default_factory=dict)
     decision_index: int | None = None
     decision_ids: dict[str, int] = field(default_factory=dict)
@@ -59,4 +87,7 @@ class EngineFacts:
         known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
         if "end_ids" in known:
             known["end_ids"] = tuple(known["end_ids"])
+        if tokens := known.get("tokens"):
+            lists = {name: tuple(value) for name, value in tokens.items() if isinstance(value, list | tuple)}
+            known["tokens"] = TokenFacts(**{**tokens, **lists})
         return cls(**known)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from engine_launch import learn
+from engine_launch import learn, learn_tokens
 from engine_launch.client import EngineHttp, NoAnswer, Unreachable
-from engine_launch.facts import EngineFacts
+from engine_launch.facts import EngineFacts, TokenFacts
 from engine_launch.liveness import probe
 from engine_launch.supervisor import Running
 
@@ -121,6 +121,7 @@ def self_check(
             _constrained(run, tags)
             _priority(run)
             _routes(run)
+            _tokens(run, tags)
         except Unreachable as error:
             run.note("engine", Status.FAIL, f"went away during the check: {error}", "See the engine's log.")
             return SelfCheck(None, tuple(run.checks))
@@ -365,3 +366,50 @@ def _routes(run: _Run) -> None:
     routes = learn.token_routes(run.engine, run.facts.image_cache)
     run.facts = replace(run.facts, routes=routes)
     run.note("token routes", Status.OK, ", ".join(f"{name} {state}" for name, state in routes.items()))
+
+
+def _tokens(run: _Run, tags: TagSpec | None) -> None:
+    """The way that a tick's prompt will go is gone once, with the chat route beside it."""
+    facts = run.facts
+    if not facts.uuid_parts:
+        return
+    try:
+        tokens = _token_facts(run.engine, facts, tags, run.nonce)
+    except learn_tokens.Unfit as unfit:
+        run.note(
+            "token path",
+            Status.WARN,
+            f"{unfit}: each tick's whole prompt is rendered anew",
+            "Use a newer vLLM with --enable-scale-out, from a profile.",
+        )
+        return
+    run.facts = replace(facts, tokens=tokens)
+    detail = f"prompts go as ids with {tokens.kind.replace('_', ' ')}"
+    run.note("token path", Status.OK, f"{detail}: the same prompt as by the chat route")
+
+
+def tokens_again(
+    url: str,
+    known: EngineFacts,
+    *,
+    tags: TagSpec | None = None,
+    launched: Running | None = None,
+    api_key: str | None = None,
+    deadline_s: float = 60.0,
+) -> TokenFacts | None:
+    """``EngineFacts.tokens`` of an engine that was away and is back.
+
+    Raises :class:`Unreachable` or :class:`NoAnswer` where it is gone again.
+    """
+    with EngineHttp(url, api_key=api_key, deadline_s=deadline_s) as engine:
+        routes = learn.token_routes(engine, launched.image_cache if launched else "unknown")
+        try:
+            return _token_facts(engine, replace(known, routes=routes), tags, secrets.token_hex(8))
+        except learn_tokens.Unfit:
+            return None
+
+
+def _token_facts(engine: EngineHttp, facts: EngineFacts, tags: TagSpec | None, nonce: str) -> TokenFacts:
+    said = list(tags.actions.values()) if tags else ["An answer.", "Another."]
+    spell = tuple(facts.decision_ids.values())
+    return learn_tokens.token_facts(engine, facts.model, facts.routes, nonce, said=said, spell=spell)

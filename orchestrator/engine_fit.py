@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bridges.chat_engine import VllmChat
 from bridges.frames import FrameBounds
-from engine_launch.facts import EngineFacts
+from bridges.token_route import Known, TokenRoute
+from engine_launch.facts import EngineFacts, TokenFacts
 from memory.plan import Limits as WindowLimits
 from orchestrator.backends.replay.decide import DecideOptions, DecisionPoint
 from orchestrator.backends.replay.request import EngineLimits
@@ -36,7 +37,23 @@ def chat_engine(settings: Settings, engine: Engine) -> VllmChat:
         api_key=secret.get_secret_value() if secret else None,
         uuid_parts=facts.uuid_parts,
         held_images=max(1, room // frame),
+        token_route=token_route(facts.tokens),
         max_connections=LIVE_TICKS + BACKGROUND + 8,
+    )
+
+
+def token_route(facts: TokenFacts | None) -> TokenRoute | None:
+    """What the self-check learned of the token route, as the bridge takes it."""
+    if facts is None:
+        return None
+    return TokenRoute(
+        kind="content_parts" if facts.kind == "content_parts" else "features",
+        image_text=facts.image_text,
+        pad=facts.pad,
+        asked=Known(facts.asked_messages, facts.asked),
+        answered=Known(facts.answered_messages, facts.answered),
+        defaults=facts.defaults,
+        spelled=facts.spelled,
     )
 
 

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine_launch import supervisor
+from engine_launch.client import NoAnswer, Unreachable
 from engine_launch.errors import LaunchError
-from engine_launch.facts import EngineFacts
-from engine_launch.selfcheck import SelfCheck, Status, TagSpec
+from engine_launch.facts import EngineFacts, TokenFacts
+from engine_launch.selfcheck import SelfCheck, Status, TagSpec, tokens_again
 from engine_launch.supervisor import Running
 from engine_launch.target import connect
 from orchestrator.backends.replay.request import answer_pattern
 from orchestrator.exits import Exit, SetupError
 from orchestrator.settings import Settings
+from orchestrator.token_watch import Away
 from prompts.loader import PackError, load_pack
 from prompts.pack import Pack
 
@@ -24,6 +26,8 @@ GENERIC = "generic"
 """Pack of an engine whose model nobody has named."""
 
 _STOP_S = 20.0
+_AGAIN_S = 20.0
+"""For each request of a self-check while others wait for its engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,25 @@ def prepare_engine(settings: Settings, tell: Tell) -> Engine:
     return Engine(
         found.url.rstrip("/").removesuffix("/v1"), facts, pack_of or _pack(found.family or GENERIC), started
     )
+
+
+def token_facts_again(settings: Settings, engine: Engine) -> TokenFacts | None:
+    """What the token route of an engine that was away is now. Blocks for seconds.
+
+    :raises Away: it does not answer
+    """
+    secret = settings.engine_api_key
+    try:
+        return tokens_again(
+            engine.url,
+            engine.facts,
+            tags=tags_of(engine.pack),
+            launched=supervisor.find_by_url(engine.url),
+            api_key=secret.get_secret_value() if secret else None,
+            deadline_s=_AGAIN_S,
+        )
+    except (Unreachable, NoAnswer) as gone:
+        raise Away(str(gone)) from gone
 
 
 def tags_of(pack: Pack, *, constrained: bool = False) -> TagSpec:

@@ -16,8 +16,8 @@ from memory.plan import Limits
 from memory.tokens import estimate
 from orchestrator.api.context import EngineState
 from orchestrator.api.metrics import ByEngine
-from orchestrator.engine_fit import BACKGROUND, LIVE_TICKS, chat_engine, image_bytes
-from orchestrator.engine_setup import Engine
+from orchestrator.engine_fit import BACKGROUND, LIVE_TICKS, chat_engine, image_bytes, token_route
+from orchestrator.engine_setup import Engine, token_facts_again
 from orchestrator.engine_watch import EngineWatch
 from orchestrator.engines.fleet import Fleet, Host
 from orchestrator.engines.placement import engine_name, ranked
@@ -26,6 +26,7 @@ from orchestrator.replay_engines import Engines, covers
 from orchestrator.runtime.permits import Permits
 from orchestrator.session.backend import Clock
 from orchestrator.settings import Settings
+from orchestrator.token_watch import TokenWatch
 from prompts.pack import Pack
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class Served:
     engine: Engine
     host: Host
     watch: EngineWatch
+    tokens: TokenWatch
     texts: TextEngine
     metrics: EngineMetrics
     load: EngineLoad = field(default_factory=EngineLoad)
@@ -201,12 +203,19 @@ class Hosts:
         watch = EngineWatch(
             chat, self._clock, period_s=settings.timeouts.watch_s, ping_s=settings.timeouts.ping_s
         )
+        tokens = TokenWatch(
+            chat,
+            lambda: token_route(token_facts_again(settings, engine)),
+            self._clock,
+            period_s=settings.timeouts.watch_s,
+        )
         texts = TextEngine(engine.url, api_key=key, deadlines=Deadlines(longest, 2 * longest))
-        return Served(engine, host, watch, texts, EngineMetrics(engine.url, api_key=key))
+        return Served(engine, host, watch, tokens, texts, EngineMetrics(engine.url, api_key=key))
 
     def _look_after(self, served: Served) -> None:
         served.tasks = (
             asyncio.create_task(served.watch.run()),
+            asyncio.create_task(served.tokens.run()),
             asyncio.create_task(self._read_load(served)),
         )
 

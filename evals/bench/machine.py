@@ -27,8 +27,9 @@ def machine() -> dict[str, str | int | float]:
 
 
 def engine_told(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result says of its engine: all but where its weights lie on this machine."""
-    return {name: value for name, value in facts.items() if name != "weights"}
+    """What a result says of its engine: all but where its weights lie, and what prompts' ids look like."""
+    told = {name: value for name, value in facts.items() if name != "weights"}
+    return told | {"tokens": facts["tokens"] and facts["tokens"]["kind"]}
 
 
 def _cpu_model() -> str:

@@ -28,7 +28,7 @@ KEPT_GROUPS = {"limits", "decision", "memory", "delegation", "timeouts"}
 """Settings that shape what a session is told and shown; no address and no key is among them."""
 _SAME = ("dataset", "settings", "engine", "pack", "seed", "pace")
 """What must be the same for a run to go on in its folder."""
-_OF_A_BOOT = frozenset({"kv_tokens", "image_cache_bytes", "routes"})
+_OF_A_BOOT = frozenset({"kv_tokens", "image_cache_bytes", "routes", "tokens"})
 """Facts of an engine that may be others after it was started again; no answer depends on them."""
 
 
@@ -106,7 +106,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
     for name in _SAME:
         found += _differ(name, old.get(name), new.get(name))
-    return [each for each in found if each.partition("engine.")[2] not in _OF_A_BOOT]
+    return [each for each in found if each.partition("engine.")[2].partition(".")[0] not in _OF_A_BOOT]
 
 
 def _differ(name: str, old: Any, new: Any) -> list[str]:

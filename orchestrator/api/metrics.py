@@ -90,6 +90,12 @@ class Metrics:
         self._deliveries = counter("webhook_events", "events for the webhook", ("outcome",))
         self._bytes = counter("engine_body_bytes", "bytes of request bodies sent to the engine for decisions")
         self._retries = counter("engine_retries", "requests sent again with all payloads")
+        self._paths = counter(
+            "engine_prompts", "decisions by how their prompt went: as token ids or as messages", ("path",)
+        )
+        self._fallbacks = counter(
+            "engine_path_fallbacks", "prompts that could not go as token ids, by why", ("reason",)
+        )
         self._delegations = counter("delegations", "background questions", ("status",))
         self._pairings = counter("pairings_opened", "engine sessions that sessions went on with", ("reason",))
         self._unpaired = counter(
@@ -160,6 +166,10 @@ class Metrics:
         _add(self._frames, record, "frames")
         _add(self._bytes, record, "body_bytes")
         _add(self._retries, record, "retries")
+        if path := record.get("path"):
+            self._paths.labels(str(path)).inc()
+        if reason := record.get("path_fallback"):
+            self._fallbacks.labels(str(reason)).inc()
         for metric, column in ((self._latency, "latency_ms"), (self._ttft, "ttft_ms")):
             if (value := _number(record, column)) is not None:
                 metric.observe(value / 1000)

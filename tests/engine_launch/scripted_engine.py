@@ -118,3 +118,65 @@ def serving(engine: ScriptedEngine) -> Iterator[str]:
         engine.ended.set()
         server.shutdown()
         server.server_close()
+
+
+SCHEMA = {
+    "paths": {"/inference/v1/generate": {}},
+    "components": {"schemas": {"GenerateRequest": {"properties": {"content_parts": {}, "features": {}}}}},
+}
+
+
+class IdsEngine(ScriptedEngine):
+    """One with a token route. A picture is four pads between brackets, ``[####]``; its text is ``[#]``.
+
+    ``answers``: what it says of pictures by chat, and by ids; ``text``: the field it says it in
+    ``says``: the ids it tells, in place of those that it makes of a request
+    """
+
+    pads = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = ("yes", "yes")
+        self.text = "text"
+        self.says: Callable[[str, list[int]], list[int]] = lambda _path, ids: ids
+        self.routes |= {
+            "/openapi.json": lambda _: (200, SCHEMA),
+            "/detokenize": lambda body: (200, {"prompt": "".join(map(chr, body["tokens"]))}),
+            "/v1/chat/completions/render": lambda _: (
+                200,
+                {"sampling_params": {"top_k": 20, "min_p": None, "max_tokens": 16, "stop_token_ids": []}},
+            ),
+            "/inference/v1/generate": self.generate,
+        }
+
+    def render(self, messages: list[dict[str, Any]], opened: bool) -> list[int]:
+        def written(part: dict[str, Any]) -> str:
+            return str(part.get("text", f"[{'#' * self.pads}]"))
+
+        text = "".join(f"|{m['role']}:" + "".join(map(written, _parts(m))) + "\n" for m in messages)
+        return [ord(c) for c in text + ("|assistant:" if opened else "")]
+
+    def tokenize(self, body: dict[str, Any]) -> Answer:
+        status, told = super().tokenize(body)
+        return status, told | {"tokens": self.says("/tokenize", told["tokens"])}
+
+    def chat(self, body: dict[str, Any]) -> Answer:
+        status, told = super().chat(body)
+        if status == 200 and body.get("return_token_ids"):
+            ids = self.render(body["messages"], True)
+            told |= {"prompt_token_ids": self.says("/v1/chat/completions", ids)}
+            told["choices"][0]["message"]["content"] = self.answers[0]
+        return status, told
+
+    def generate(self, body: dict[str, Any]) -> Answer:
+        parts = body.get("content_parts", [])
+        if any(part["uuid"] not in self.uuids for part in parts):
+            return refusal("Cache miss for image at index 0 but data is not provided.")
+        ids: list[int] = []
+        for number in body["token_ids"]:
+            ids += [number] * (self.pads if number == ord("#") else 1)
+        choice: dict[str, Any] = {self.text: self.answers[1] if parts else "."}
+        if allowed := body["sampling_params"].get("allowed_token_ids"):
+            choice = {"token_ids": allowed, "logprobs": {"content": [{"token": f"<{allowed[0]}>"}]}}
+        return 200, {"choices": [choice], "prompt_token_ids": self.says("/inference/v1/generate", ids)}

@@ -27,7 +27,16 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from tests.fakes.engine_front import Refusal, check_length, image_key, image_parts, measure, parse_body
+from tests.fakes.engine_front import (
+    Refusal,
+    check_length,
+    image_key,
+    image_parts,
+    measure,
+    parse_body,
+    parse_ids,
+)
+from tests.fakes.engine_ids import expanded
 from tests.fakes.engine_output import (
     Generation,
     Output,
@@ -43,6 +52,10 @@ from tests.fakes.engine_script import Answer, Fault, Pace, Script, Seen, has_ima
 from tests.fakes.engine_tokens import WIDTH, ImageCache, PrefixCache, Prompt, Tokenizer, image_pads, template
 
 __all__ = ["Answer", "FakeEngine", "Fault", "Pace", "Script", "Seen", "has_image", "of_kind"]
+
+
+GENERATE = "/inference/v1/generate"
+ANSWERED = ("/v1/chat/completions", GENERATE)
 
 
 class ClientGone(Exception):
@@ -129,6 +142,11 @@ class FakeEngine:
         return f"http://127.0.0.1:{self._port}"
 
     @property
+    def asked(self) -> list[Seen]:
+        """Requests that were to be answered, by either route, oldest first."""
+        return [seen for seen in self.requests if seen.path in ANSWERED]
+
+    @property
     def chats(self) -> list[Seen]:
         """Chat requests, oldest first."""
         return [seen for seen in self.requests if seen.path == "/v1/chat/completions"]
@@ -186,7 +204,7 @@ class FakeEngine:
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         path = scope["path"]
         try:
-            if path == "/v1/chat/completions":
+            if path in ANSWERED:
                 await self._chat(await self._seen(scope, receive), scope, receive, send)
             elif path == "/tokenize":
                 await self._tokenize(await self._seen(scope, receive), send)
@@ -238,7 +256,7 @@ class FakeEngine:
             await self._refuse(seen, send, refusal)
             return
         seen.status = 200
-        ids = self.tokenizer.ids(prompt.tokens)
+        ids = self.tokenizer.ids(prompt.shown)
         await reply_json(send, 200, {"count": len(ids), "max_model_len": self.context_tokens, "tokens": ids})
 
     async def _chat(self, seen: Seen, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -255,7 +273,7 @@ class FakeEngine:
             seen.ended_at = self._now()
 
     async def _answer(self, seen: Seen, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        body = parse_body(seen.body)
+        body = parse_ids(seen.body) if seen.path == GENERATE else parse_body(seen.body)
         self._classify(seen, body)
         fault = next((fault for fault in self.faults if fault.take(seen)), None) or Fault()
         if fault.die:
@@ -315,12 +333,14 @@ class FakeEngine:
         seen.status = 200
         writer = StreamWriter(send, self._cut)
         await writer.start()
-        await writer.write(out.role())
+        if not out.by_ids:
+            await writer.write(out.role())
         if fault.status is not None:
             await writer.write(event(error_body(fault.status, fault.message)))
             await writer.end()
             return
-        for sent, delta in enumerate(out.deltas(self._tokens_per_delta)):
+        along = self._usage(seen, fault) if out.counts_along else None
+        for sent, delta in enumerate(out.deltas(self._tokens_per_delta, along)):
             if sent == fault.stall_after:
                 await self._pause(fault.stall_s, receive)
             if sent == fault.cut_after:
@@ -399,7 +419,11 @@ class FakeEngine:
         if use_cache:
             for part in parts:
                 self.image_cache.use(image_key(part), sizes[image_key(part)])
-        return template(self.tokenizer, body, lambda part: image_pads(key := image_key(part), sizes[key]))
+        pads = [image_pads(key := image_key(part), sizes[key]) for part in parts]
+        if "token_ids" in body:
+            return expanded(self.tokenizer, body, pads)
+        given = iter(pads)
+        return template(self.tokenizer, body, lambda _part: next(given))
 
     def _generate(self, seen: Seen, body: Mapping[str, Any], prompt: Prompt) -> Generation:
         if seen.kind == "probe":

@@ -33,6 +33,26 @@ def parse_body(body: bytes) -> dict[str, Any]:
     return data
 
 
+def parse_ids(body: bytes) -> dict[str, Any]:
+    """A body of the token route in the shape of a chat body: its pictures as those of one message."""
+    data = orjson.loads(body)
+    if not data.get("token_ids"):
+        raise Refusal(400, "Field required: token_ids")
+    parts = [
+        {**part, "image_url": None if part["url"] is None else {"url": part["url"]}}
+        for part in data.pop("content_parts", [])
+    ]
+    if told := data.pop("features", None):
+        parts = [
+            {"type": "image_url", "image_url": None, "uuid": uuid} for uuid in told["mm_hashes"]["image"]
+        ]
+        data["ranges"] = told["mm_placeholders"]["image"]
+    sampling = data.pop("sampling_params")
+    if "logprobs" in sampling:
+        sampling |= {"logprobs": True, "top_logprobs": sampling["logprobs"]}
+    return {**data, **sampling, "messages": [{"role": "user", "content": parts}]}
+
+
 def image_parts(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [
         part

@@ -148,31 +148,43 @@ class Output:
     generation: Generation
 
     @property
+    def by_ids(self) -> bool:
+        return "token_ids" in self.body
+
+    @property
     def wants_usage(self) -> bool:
         return bool((self.body.get("stream_options") or {}).get("include_usage"))
 
+    @property
+    def counts_along(self) -> bool:
+        """Usage is wanted with every chunk."""
+        return bool((self.body.get("stream_options") or {}).get("continuous_usage_stats"))
+
     def role(self) -> bytes:
-        extra = {"prompt_token_ids": self.tokenizer.ids(self.prompt.tokens)} if self._wants_ids else {}
+        extra = {"prompt_token_ids": self.tokenizer.ids(self.prompt.shown)} if self._wants_ids else {}
         return self._chunk(
             [{"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}], **extra
         )
 
-    def deltas(self, size: int) -> Iterator[bytes]:
+    def deltas(self, size: int, usage: Mapping[str, Any] | None = None) -> Iterator[bytes]:
+        """``usage``: told with every one, but for what was cached."""
+        along = {"usage": {k: v for k, v in usage.items() if k != "prompt_tokens_details"}} if usage else {}
         made = self.generation
         count = len(made.pieces)
         for at in range(0, count, size):
+            text = "".join(made.pieces[at : at + size])
             choice: dict[str, Any] = {
                 "index": 0,
-                "delta": {"content": "".join(made.pieces[at : at + size])},
+                **({"text": text} if self.by_ids else {"delta": {"content": text}}),
                 "logprobs": self._logprobs(at, at + size),
                 "finish_reason": None,
             }
-            if self._wants_ids:
+            if self._wants_ids or self.by_ids:
                 choice["token_ids"] = self.tokenizer.ids(made.tokens[at * WIDTH : (at + size) * WIDTH])
             if at + size >= count:
                 choice["finish_reason"] = made.finish_reason
                 choice["stop_reason"] = made.stop_reason
-            yield self._chunk([choice])
+            yield self._chunk([choice], **along)
 
     def usage_event(self, usage: Mapping[str, Any]) -> bytes:
         return self._chunk([], usage=usage)
@@ -192,7 +204,7 @@ class Output:
         }  # fmt: skip
         if self._wants_ids:
             choice["token_ids"] = self.tokenizer.ids(made.tokens)
-            out["prompt_token_ids"] = self.tokenizer.ids(self.prompt.tokens)
+            out["prompt_token_ids"] = self.tokenizer.ids(self.prompt.shown)
         return out
 
     @property

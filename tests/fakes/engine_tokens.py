@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 WIDTH = 4
+PAD = "<|image_pad|>"
 CONTROL = (
     "<|im_start|>",
     "<|im_end|>",
     "<|vision_start|>",
     "<|vision_end|>",
-    "<|image_pad|>",
+    PAD,
     "<|endoftext|>",
 )
 
@@ -70,8 +71,12 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class Prompt:
+    """``tokens``: with each picture's own, so that they tell prompts apart; ``shown``: with pads, as ids are
+    told."""
+
     tokens: bytes
     continued: str
+    shown: bytes
 
     def __len__(self) -> int:
         return len(self.tokens) // WIDTH
@@ -88,6 +93,7 @@ def template(
     last = len(messages) - 1
     open_end = bool(body.get("continue_final_message"))
     out: list[bytes] = []
+    pads: dict[int, bytes] = {}
     for index, message in enumerate(messages):
         out += (start, tokenizer.encode(message["role"] + "\n"))
         content = message.get("content") or ""
@@ -100,6 +106,7 @@ def template(
                     text += part["text"]
                     continue
                 out += (tokenizer.encode(text), seen_start, image_tokens(part), seen_end)
+                pads[len(out) - 2] = tokenizer.special[PAD] * (len(out[-2]) // WIDTH)
                 text = ""
             out.append(tokenizer.encode(text))
         if not (open_end and index == last):
@@ -107,7 +114,8 @@ def template(
     if body.get("add_generation_prompt", True) and not open_end:
         out += (start, tokenizer.encode("assistant\n"))
     continued = messages[-1].get("content") if open_end else ""
-    return Prompt(b"".join(out), continued if isinstance(continued, str) else "")
+    shown = b"".join(pads.get(index, piece) for index, piece in enumerate(out))
+    return Prompt(b"".join(out), continued if isinstance(continued, str) else "", shown)
 
 
 class PrefixCache:

@@ -134,7 +134,10 @@ class Background:
                 return None
             params = prewarm_params(tools.pack, tools.limits)
             purpose = f"prewarm {want.head}/{want.turns}"
-            request = ChatRequest(chat_messages(want.plan), params, PREWARM, tools.session_id, purpose)
+            window = f"{tools.session_id}/{want.plan.window}"
+            request = ChatRequest(
+                chat_messages(want.plan), params, PREWARM, tools.session_id, purpose, window
+            )
             if want.open_tick is not None:
                 self._caught_up.clear()
             try:

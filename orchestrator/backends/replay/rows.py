@@ -48,6 +48,8 @@ class Rows:
                 "ttft_ms": round(finished.ttft_ms, 3),
                 "body_bytes": finished.body_bytes,
                 "retries": finished.retries,
+                "path": finished.path,
+                "path_fallback": finished.fallback,
             }
         if audited is not None:
             row |= {"expected_cached_tokens": audited.expected, "shortfall": audited.shortfall}
@@ -69,7 +71,7 @@ class Rows:
         memory = self._memory
         columns: dict[str, Any] = dict.fromkeys(
             ("question", "prompt_tokens", "cached_tokens", "expected_cached_tokens", "shortfall",
-             "completion_tokens", "ttft_ms", "score", "response_id")
+             "completion_tokens", "ttft_ms", "score", "response_id", "path", "path_fallback")
         )  # fmt: skip
         return columns | {
             "tick": flight.tick,

@@ -270,7 +270,12 @@ class TickRunner:
             waited_for=any(frame.lossless for frame in flight.frames),
         )
         request = ChatRequest(
-            chat_messages(plan), params, deadlines, tools.session_id, f"decision {flight.tick}"
+            chat_messages(plan),
+            params,
+            deadlines,
+            tools.session_id,
+            f"decision {flight.tick}",
+            f"{tools.session_id}/{plan.window}",
         )
         await tools.journal.flush_shown()  # a frame is durable before it is sent
 
