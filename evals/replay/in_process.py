@@ -192,9 +192,11 @@ class InProcessDrive:
         self._engine = engine
         self._core: Core | None = None
         self._drive: SessionDrive | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def prepare(self) -> Sampling:
         self._core = await open_local(self._settings, self._engine)
+        self._watching = asyncio.create_task(self._core.track.watch())
         self._drive = SessionDrive(self._core, self._engine)
         return await self._drive.prepare()
 
@@ -222,6 +224,9 @@ class InProcessDrive:
             await self._drive.close()
         if core is not None:
             await core.aclose()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
 
     @property
     def _session(self) -> SessionDrive:

@@ -67,6 +67,11 @@ class RealEngine:
     def self_check(self) -> SelfCheck:
         return self_check(self.url, model=self.model, tags=TAGS, launched=self._running)
 
+    @property
+    def launched(self) -> Running | None:
+        """How it was started, where the tests did."""
+        return self._running
+
     def _signal_core(self, sign: signal.Signals) -> None:
         for process in supervisor.members(self._own()):
             if process.pid != self._own().pid:
@@ -90,23 +95,28 @@ def at_url(url: str) -> RealEngine:
 def boot(
     name: str,
     *,
+    profile: str = "programmed-cpu",
+    image_cache: str | None = None,
     context: int | None = None,
     images: int | None = None,
     script: Script | None = None,
     flags: Mapping[str, bool | int | str] | None = None,
 ) -> RealEngine:
-    """Start ``programmed-cpu``, or join the one of that name that another worker of this run started.
+    """Start a profile, or join the one of that name that another worker of this run started.
 
+    :param image_cache: its kind, in place of the profile's
     :param context: tokens; ``images``: in one prompt; ``script``: what the model may say; ``flags``: others
     """
-    profile = load_profile("programmed-cpu")
+    loaded = load_profile(profile)
+    if image_cache is not None:
+        loaded = loaded.changed(image_cache={"kind": image_cache})
     changed: dict[str, object] = dict(flags or {})
     if context is not None:
         changed["max-model-len"] = context
     if images is not None:
         changed["limit-mm-per-prompt"] = {"image": images, "video": 0}
     if changed:
-        profile = profile.changed(flags=changed)
+        loaded = loaded.changed(flags=changed)
     recipe = Recipe(script=script or default_script())
     instance = f"{run_prefix()}{name}"
 
@@ -114,14 +124,14 @@ def boot(
         with locked(run_dir() / f"{instance}.test.lock", lambda: None):
             known = supervisor.find(instance)
             port = int(known.url.rpartition(":")[2]) if known else ports.setdefault(instance, free_port())
-            return launch.up(profile, name=instance, port=port, recipe=recipe, environment=DEV_MODE)
+            return launch.up(loaded, name=instance, port=port, recipe=recipe, environment=DEV_MODE)
 
     ports: dict[str, int] = {}
     running = start()
     checked = self_check(running.url, model=running.model, tags=TAGS, launched=running)
     assert checked.facts is not None, checked.checks
     ports[instance] = int(running.url.rpartition(":")[2])
-    return RealEngine(running.url, running.model, checked.facts, profile, running, start)
+    return RealEngine(running.url, running.model, checked.facts, loaded, running, start)
 
 
 def boot_words() -> Running:

@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
+
+import pytest
 
 from bridges.chat_engine import VllmChat
 from bridges.frames import FrameBounds, FrameGate
+from bridges.token_route import TokenRoute
 from memory.facts import parse_fact
 from memory.plan import Limits
 from memory.store.transient import TransientFrames, TransientLog
@@ -22,13 +26,14 @@ from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.runtime.permits import Permits
 from orchestrator.session.backend import SessionConfig
-from orchestrator.session.commands import AppendInput, AskQuery, Cancel
+from orchestrator.session.commands import AppendInput, AskQuery, Cancel, ClearQuery
 from orchestrator.session.events import NoticeEvent, OutputTextDelta
 from orchestrator.session.limits import SessionLimits
 from orchestrator.session.operations import Outcome
 from orchestrator.session.units import FrameInput, InputUnit
 from tests.backends.replay.packs import JOYVL
-from tests.fakes.engine import FakeEngine, Fault
+from tests.fakes.engine import GENERATE, FakeEngine, Fault
+from tests.fakes.engine_ids import route_of
 from tests.fakes.pictures import jpeg
 
 BLOCK = 32
@@ -57,10 +62,10 @@ class Stack:
 
 @asynccontextmanager
 async def stack(
-    engine: FakeEngine, window: Limits | None = None, *, gate: bool = False
+    engine: FakeEngine, window: Limits | None = None, *, gate: bool = False, route: TokenRoute | None = None
 ) -> AsyncIterator[Stack]:
     clock = SystemClock()
-    chat = VllmChat(engine.url, engine.model)
+    chat = VllmChat(engine.url, engine.model, token_route=route)
     frames = FrameGate(FrameBounds(JOYVL.pixels.min, JOYVL.pixels.max, JOYVL.pixels.multiple))
     log = TransientLog(clock.wall_ms)
     options = ReplayOptions(
@@ -110,6 +115,40 @@ async def test_a_hundred_ticks_reuse_all_that_the_audit_promises() -> None:
         assert len(payloads) <= 100 + 2 * switches
         assert len(await s.facts("summary_landed")) >= 2
         assert max(r["body_bytes"] for r in rows[50:]) < 60_000
+
+
+@pytest.mark.parametrize("kind", ["content_parts", "features"])
+async def test_windows_go_by_ids_through_handovers_queries_and_evictions(kind: Any) -> None:
+    """Reuse is what the audit promises, across windows and however the query changes; what the engine dropped
+    costs a request, not a tick."""
+    script = ["</silence>", "</response> A dog runs.", "</silence>", "</delegation> Who?"]
+    tags = ("</silence>", "</response>", "</delegation>")
+    async with (
+        FakeEngine(script, block=BLOCK, tags=tags) as engine,
+        stack(engine, Limits(chunk_frames=20), route=route_of(engine.tokenizer, kind)) as s,
+    ):
+        await s.query("tell me about animals")
+        for number in range(90):
+            if number == 33:
+                await s.query("tell me about people")
+            if number == 47:
+                await s.session.submit(ClearQuery())
+            if number == 61:
+                engine.image_cache.drop(engine.asked[-1].images[-1])
+            assert (await s.frame(number)).error_code is None
+        rows = [o.record for o in s.outcomes]
+        switches = len(await s.facts("window_switched"))
+        assert switches >= 4
+        assert [row["path_fallback"] for row in rows if row["path_fallback"]] in (
+            ["evicted"],
+            ["engine_server_error"],
+        )
+        assert sum(row["path"] == kind for row in rows) >= 90 - 2 * switches - 2
+        inside = [r for a, r in pairwise(rows) if a["window"] == r["window"]]
+        kept = [r for r in inside if r["cached_tokens"] == r["expected_cached_tokens"]]
+        assert len(kept) >= 0.98 * len(inside)
+        assert any(seen.kind == "probe" and seen.path == GENERATE for seen in engine.asked), "prewarms too"
+        assert await s.facts("tick_failed") == []
 
 
 async def test_bug_2_a_500_for_a_cached_image_is_mended_within_the_tick() -> None:

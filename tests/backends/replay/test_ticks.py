@@ -45,7 +45,7 @@ async def test_row_has_every_column() -> None:
         "chunk",
         "window", "prompt_tokens", "cached_tokens", "expected_cached_tokens", "shortfall",
         "completion_tokens", "latency_ms", "ttft_ms", "body_bytes", "retries", "score", "status",
-        "response_id", "operations",
+        "response_id", "operations", "path", "path_fallback",
     ]  # fmt: skip
     async with Session(decide=DecideOptions()) as s:
         await s.frame()
