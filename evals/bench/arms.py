@@ -1,8 +1,10 @@
 """The ways to ask an engine about a growing window that the replay bench compares.
 
-All three send the very prompt that the session core planned for the tick, greedily, to the same engine:
+All send the very prompt that the session core planned for the tick, greedily, to the same engine:
 
 - ``ours``: the whole tick through the session core: frame in, decision out; each frame travels once.
+- ``ids``: the request alone, as ours: its prompt as token ids where the engine takes them.
+- ``uuids``: the request alone, as messages with pictures by name, each of which travels once.
 - ``resend``: every picture of the window again with every tick; the engine's prefix cache does its work.
 - ``no_cache``: the same, with a ``cache_salt`` of its own for every request. Cached blocks are found by salt
   and content, so a salt never used before finds none: just what an engine started without prefix caching
@@ -17,14 +19,17 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
+import psutil
+
 from bridges.chat_engine import VllmChat
 from bridges.engine import ChatEvent, ChatRequest, Deadlines, Finished, ImageBytes
+from engine_launch import supervisor
 from evals.bench.between import Between
 from evals.load.pictures import commented
 from orchestrator.engines.fleet import Judged
 
-ARMS = ("ours", "resend", "no_cache")
-# Greedy, with no penalties: all three give the same answer of the same length.
+ARMS = ("ours", "ids", "uuids", "resend", "no_cache")
+# Greedy, with no penalties: all give the same answer of the same length.
 GREEDY: Mapping[str, Any] = {"temperature": 0.0}
 SAMPLING = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed")
 PATIENT = Deadlines(first_token_s=60.0, total_s=120.0)
@@ -68,29 +73,58 @@ class Tap(Between):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measured tick of one arm. ``ms``: wall time, from the frame at hand to the decision complete."""
+    """One measured tick of one arm.
+
+    :param ms: wall time, from the frame at hand to the decision complete
+    :param front_ms: processor time of the engine's front end, which is what many sessions run short of first;
+        ``None`` where it runs elsewhere
+    """
 
     ms: float
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
     body_bytes: int
+    front_ms: float | None = None
+
+
+class FrontEnd:
+    """The processor time of an engine's front end, if its process is on this machine."""
+
+    def __init__(self, url: str) -> None:
+        running = supervisor.find_by_url(url)
+        self._process = psutil.Process(running.pid) if running is not None else None
+
+    def spent_ms(self) -> float | None:
+        if self._process is None:
+            return None
+        times = self._process.cpu_times()
+        return float(times.user + times.system) * 1000
+
+    def since(self, before: float | None) -> float | None:
+        now = self.spent_ms()
+        return None if now is None or before is None else now - before
 
 
 class Rival:
-    """A client that sends every picture again.
+    """A client that asks the engine by itself.
 
-    The same pixels in other bytes for each rival: the engine knows pictures by their bytes, and whoever asks
-    second must not find the newest one prepared already.
+    The same pixels under another name for each: the engine knows pictures by their names or their bytes, and
+    whoever asks second must not find the newest one prepared already.
 
     :param name: of the arm, written into its pictures as a comment
     :param salt: fixed, or ``None`` for a fresh one each time
+    :param chat: how it asks; ``named``: pictures have names, which are its own then
     """
 
-    def __init__(self, url: str, model: str, name: str, salt: str | None) -> None:
-        self._chat = VllmChat(url, model, uuid_parts=False)
+    def __init__(
+        self, name: str, salt: str | None, chat: VllmChat, front: FrontEnd, *, named: bool = False
+    ) -> None:
+        self._chat = chat
         self._name = name
         self._salt = salt
+        self._front = front
+        self._named = named
         self._requests = 0
         self._pictures: dict[str, bytes] = {}
 
@@ -100,13 +134,16 @@ class Rival:
         request = replace(
             asked.request, params={**asked.request.params, "cache_salt": salt}, deadlines=PATIENT
         )
+        mark = f"{self._name}." if self._named else ""
+        if mark:
+            request = replace(request, messages=[_renamed(message, mark) for message in request.messages])
 
         def own(uuid: str) -> bytes:
             if uuid not in self._pictures:
-                self._pictures[uuid] = commented(asked.images(uuid), self._name)
+                self._pictures[uuid] = commented(asked.images(uuid.removeprefix(mark)), self._name)
             return self._pictures[uuid]
 
-        began = time.perf_counter()
+        spent, began = self._front.spent_ms(), time.perf_counter()
         finished: Finished | None = None
         async with aclosing(self._chat.chat(request, own)) as events:
             async for event in events:
@@ -119,7 +156,18 @@ class Rival:
             finished.cached_tokens or 0,
             finished.completion_tokens,
             finished.body_bytes,
+            self._front.since(spent),
         )
 
     async def aclose(self) -> None:
         await self._chat.aclose()
+
+
+def _renamed(message: Mapping[str, Any], mark: str) -> Mapping[str, Any]:
+    if isinstance(message["content"], str):
+        return message
+    parts = [
+        {**part, "uuid": mark + part["uuid"]} if part["type"] == "image_url" else part
+        for part in message["content"]
+    ]
+    return {**message, "content": parts}

@@ -164,7 +164,8 @@ async def test_sampling_and_logprobs_are_the_chat_routes(engine: RealEngine) -> 
             point = engine.facts.decision_ids
             options = {
                 "temperature": 0.8, "top_p": 0.9, "top_k": 40, "repetition_penalty": 1.1,
-                "presence_penalty": 1.5, "seed": 7, "logprobs": True, "top_logprobs": 20, "stop_token_ids": [point["silence"]],
+                "presence_penalty": 1.5, "seed": 7, "logprobs": True, "top_logprobs": 20,
+                "stop_token_ids": [point["silence"]],
                 "logit_bias": {str(point["response"]): 0.5},
             }  # fmt: skip
             got = []

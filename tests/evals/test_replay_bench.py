@@ -20,7 +20,7 @@ from tests.fakes.engine import FakeEngine
 DESIGN = Design(points=(3, 8), span=2, sessions=2, warm_ticks=2, side=64)
 
 
-async def test_three_arms_ask_the_same_of_one_engine():
+async def test_all_arms_ask_the_same_of_one_engine():
     async with FakeEngine(["</silence>"], image_tokens=16) as fake:
         settings = settings_of(ReplayOptions("", Path(), engine=fake.url, family="joyvl"))
         engine = engine_of(settings, lambda line: None)
@@ -29,14 +29,14 @@ async def test_three_arms_ask_the_same_of_one_engine():
         engine.__exit__(None, None, None)
         sent = [seen for seen in fake.chats if seen.kind == "decide" and seen.images]
     for point in DESIGN.points:
-        ours, resend, no_cache = (samples[point][arm] for arm in ARMS)
-        assert len(ours) == len(resend) == len(no_cache) == DESIGN.span * DESIGN.sessions
-        for a, b, c in zip(ours, resend, no_cache, strict=True):
-            assert a.prompt_tokens == b.prompt_tokens == c.prompt_tokens
-            assert a.completion_tokens == b.completion_tokens == c.completion_tokens
-            assert a.cached_tokens == b.cached_tokens > 0
-            assert c.cached_tokens == 0
-            assert a.body_bytes < b.body_bytes
+        assert {len(samples[point][arm]) for arm in ARMS} == {DESIGN.span * DESIGN.sessions}
+        for each in zip(*(samples[point][arm] for arm in ARMS), strict=True):
+            ours, ids, uuids, resend, no_cache = each
+            assert len({sample.prompt_tokens for sample in each}) == 1
+            assert len({sample.completion_tokens for sample in each}) == 1
+            assert len({sample.cached_tokens for sample in each[:-1]}) == 1 and ours.cached_tokens > 0
+            assert no_cache.cached_tokens == 0
+            assert max(ours.body_bytes, ids.body_bytes, uuids.body_bytes) < resend.body_bytes
     assert {seen.params["temperature"] for seen in sent} == {0.0}
     once = [seen.params["cache_salt"] for seen in sent if seen.params["cache_salt"].startswith("once-")]
     assert len(once) == len(set(once)) > 0
@@ -50,8 +50,8 @@ def test_the_spans_lie_just_below_their_points():
 
 
 def samples_of(ours: float, resend: float, no_cache: float) -> dict[str, list[Sample]]:
-    times = dict(zip(ARMS, (ours, resend, no_cache), strict=True))
-    return {arm: [Sample(ms, 100, 50, 3, 1000)] * 30 for arm, ms in times.items()}
+    times = dict(zip(ARMS, (ours, ours, resend, resend, no_cache), strict=True))
+    return {arm: [Sample(ms, 100, 50, 3, 1000, ms / 2)] * 30 for arm, ms in times.items()}
 
 
 def test_goals_and_table():
@@ -60,6 +60,7 @@ def test_goals_and_table():
     )
     assert list(good["goals"].values()) == [True, True]
     assert good["points"][1]["no_cache_to_ours"] == 20.0
+    assert good["points"][1]["uuids_to_ids"] == {"p50_ms": 2.0, "front_ms": 2.0}
     assert good["machine"]["cores"] >= 1
     bad = result_of({10: samples_of(12, 11, 30), 100: samples_of(60, 80, 400)}, {})
     assert list(bad["goals"].values()) == [False, False]
