@@ -35,6 +35,8 @@ COLUMNS: tuple[str, ...] = (
     "ttft_ms",
     "body_bytes",
     "retries",
+    "path",
+    "path_fallback",
     "score",
     "status",
     "response_id",

@@ -60,7 +60,7 @@ def frames(uuid: str) -> bytes:
 )
 def engine(request: pytest.FixtureRequest, small_engine: Callable[..., RealEngine]) -> Iterator[RealEngine]:
     profile, cache = request.param
-    yield small_engine(profile=profile, image_cache=cache)
+    yield small_engine(profile=profile, image_cache=cache, images=24)
 
 
 class _Everything(ImageLedger):
@@ -194,9 +194,10 @@ async def test_images_that_the_engine_dropped_are_shown_again_within_the_request
 
 
 def test_a_replay_keeps_to_ids_across_windows(engine: RealEngine, tmp_path: Path) -> None:
-    watched = asyncio.run(watch(engine, tmp_path, pictures(45), seed=5, family=_family(engine)))
+    watched = asyncio.run(watch(engine, tmp_path, pictures(36), seed=5, family=_family(engine)))
     assert (watched.outcome, watched.error) == ("complete", None)
     windows = len({row["window"] for row in watched.rows})
+    assert windows > 1, "no more than 24 images a prompt"
     paths = [row["path"] for row in watched.rows if row["path"]]
     assert {row["path_fallback"] for row in watched.rows} == {None}
     assert paths.count("content_parts") >= len(paths) - 2 * windows
