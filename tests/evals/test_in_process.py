@@ -22,7 +22,7 @@ from evals.replay.source import Source, Video
 from evals.stats import COLUMNS
 from orchestrator.runtime.clock import SystemClock
 from tests.evals.drives import ListSource
-from tests.fakes.engine import FakeEngine, Seen
+from tests.fakes.engine import GENERATE, FakeEngine, Seen
 from tests.fakes.solver import FakeSolver
 
 NUMBER = (int, float)
@@ -47,6 +47,8 @@ TYPES: dict[str, tuple[type, ...]] = {
     "ttft_ms": NUMBER,
     "body_bytes": (int,),
     "retries": (int,),
+    "path": (str,),
+    "path_fallback": (str, type(None)),
     "score": (float, type(None)),
     "status": (str,),
     "response_id": (str, type(None)),
@@ -113,6 +115,24 @@ async def test_a_real_clip_is_decided_frame_by_frame(tmp_path):
     assert run.summary["error"] is None
     assert "Sight 3." in run.printed.getvalue()
     assert "Sight 3." in (tmp_path / "report.html").read_text()
+
+
+async def test_where_the_self_check_finds_a_way_prompts_go_as_ids(tmp_path):
+    async with FakeEngine(
+        lambda seen: script(seen) if seen.session else "</silence>",
+        tags=("</silence>", "</response>", "</delegation>"),
+        image_tokens=16,
+        token_route=True,
+    ) as engine:
+        run = await Run(engine, tmp_path, Video(str(clip("bikes.mp4")))).go()
+        sent = [seen for seen in engine.asked if seen.kind == "decide" and seen.session]
+    asked = [row for row in run.rows if row["path"]]
+    assert [row["path"] for row in asked] == ["payloads"] + ["content_parts"] * (len(asked) - 1)
+    assert {row["path_fallback"] for row in run.rows} == {None}
+    assert [seen.path for seen in sent] == ["/v1/chat/completions"] + [GENERATE] * (len(sent) - 1)
+    assert run.summary["audit"]["kept_percent"] == 100.0
+    assert run.summary["engine"]["tokens"]["kind"] == "content_parts"
+    assert any(row["score"] is not None for row in run.rows), "logprobs come by text and are found"
 
 
 async def test_an_engine_that_dies_in_the_middle_costs_time_but_no_frame(tmp_path):

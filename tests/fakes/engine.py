@@ -27,6 +27,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
+from bridges.token_route import GENERATE
 from tests.fakes.engine_front import (
     Refusal,
     check_length,
@@ -36,7 +37,7 @@ from tests.fakes.engine_front import (
     parse_body,
     parse_ids,
 )
-from tests.fakes.engine_ids import expanded
+from tests.fakes.engine_ids import BESIDE, beside, expanded
 from tests.fakes.engine_output import (
     Generation,
     Output,
@@ -51,10 +52,9 @@ from tests.fakes.engine_output import (
 from tests.fakes.engine_script import Answer, Fault, Pace, Script, Seen, has_image, held_to, of_kind
 from tests.fakes.engine_tokens import WIDTH, ImageCache, PrefixCache, Prompt, Tokenizer, image_pads, template
 
-__all__ = ["Answer", "FakeEngine", "Fault", "Pace", "Script", "Seen", "has_image", "of_kind"]
+__all__ = ["GENERATE", "Answer", "FakeEngine", "Fault", "Pace", "Script", "Seen", "has_image", "of_kind"]
 
 
-GENERATE = "/inference/v1/generate"
 ANSWERED = ("/v1/chat/completions", GENERATE)
 
 
@@ -71,6 +71,7 @@ class FakeEngine:
     :param kv_tokens: capacity of the prefix cache; ``prefix_cache=False``: it never hits
     :param bytes_per_token: 4 makes usual tags differ at their first token, 2 makes them share ``</``
     :param structured: ``structured_outputs`` are honoured; else they are ignored, as older engines do
+    :param token_route: told to whoever asks what there is; it works in any case
     :param tags: texts that are single tokens
     :param cut: re-cut streams into pieces of so many bytes, anywhere
     :param keep_bytes: request bodies kept in ``requests``, oldest dropped first
@@ -92,6 +93,7 @@ class FakeEngine:
         structured: bool = True,
         reports_cached: bool = True,
         priority_scheduling: bool = True,
+        token_route: bool = False,
         bytes_per_token: int = 4,
         tags: Sequence[str] = (),
         summary_tokens: int = 512,
@@ -112,6 +114,7 @@ class FakeEngine:
         self.structured = structured
         self.reports_cached = reports_cached
         self.priority_scheduling = priority_scheduling
+        self.token_route = token_route
         self.tokenizer = Tokenizer(bytes_per_token, tags)
         self.kv = PrefixCache(block, kv_tokens)
         self.kv_tokens = kv_tokens
@@ -213,6 +216,9 @@ class FakeEngine:
                 await reply_json(
                     send, 200, {"object": "list", "data": [{**card, "max_model_len": self.context_tokens}]}
                 )
+            elif path in BESIDE and self.token_route:
+                body = (await self._seen(scope, receive)).body
+                await reply_json(send, 200, beside(self.tokenizer, path, body))
             elif path == "/version":
                 await reply_json(send, 200, {"version": "0.32.0"})
             elif path == "/metrics":
@@ -426,7 +432,9 @@ class FakeEngine:
         return template(self.tokenizer, body, lambda _part: next(given))
 
     def _generate(self, seen: Seen, body: Mapping[str, Any], prompt: Prompt) -> Generation:
-        if seen.kind == "probe":
+        if allowed := body.get("allowed_token_ids"):
+            answer = Answer(self.tokenizer.decode(allowed[0].to_bytes(WIDTH, "big")).decode())
+        elif seen.kind == "probe":
             answer = Answer(".")
         else:
             script = self.script if seen.kind == "decide" else self.summaries

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from bridges.token_route import Known, TokenRoute
+import orjson
+
+from bridges.token_route import GENERATE, Known, TokenRoute
 from tests.fakes.engine_tokens import PAD, WIDTH, Prompt, Tokenizer, template
 
+BESIDE = ("/openapi.json", "/detokenize", "/v1/chat/completions/render")
 ASKED = ({"role": "system", "content": "Watch."}, {"role": "user", "content": "Look."})
 ANSWERED = (*ASKED, {"role": "assistant", "content": "Yes."})
 
@@ -35,6 +38,19 @@ def expanded(tokenizer: Tokenizer, body: Mapping[str, Any], pads: Sequence[bytes
     pieces = [said[at : at + WIDTH] for at in range(0, len(said), WIDTH)]
     continued = b"".join(tokenizer.decode(piece) for piece in pieces).decode("utf-8", "replace")
     return Prompt(b"".join(own), continued, b"".join(shown))
+
+
+def beside(tokenizer: Tokenizer, path: str, body: bytes) -> dict[str, Any]:
+    """What is asked of an engine besides before prompts go to it as ids: one of the routes ``BESIDE``."""
+    if path == "/openapi.json":
+        schemas: dict[str, Any] = {"GenerateRequest": {"properties": {"content_parts": {}, "features": {}}}}
+        return {"paths": {GENERATE: {}}, "components": {"schemas": schemas}}
+    if path == "/detokenize":
+        names = {int.from_bytes(token, "big"): text for text, token in tokenizer.special.items()}
+        given = orjson.loads(body)["tokens"]
+        texts = [names.get(n) or tokenizer.decode(n.to_bytes(WIDTH, "big")).decode() for n in given]
+        return {"prompt": "".join(texts)}
+    return {"sampling_params": {"temperature": 1.0, "top_p": 1.0, "stop_token_ids": []}}
 
 
 def route_of(

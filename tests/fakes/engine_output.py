@@ -193,7 +193,11 @@ class Output:
         made = self.generation
         choice: dict[str, Any] = {
             "index": 0,
-            "message": {"role": "assistant", "content": made.text},
+            **(
+                {"text": made.text}
+                if self.by_ids
+                else {"message": {"role": "assistant", "content": made.text}}
+            ),
             "logprobs": self._logprobs(0, len(made.pieces)),
             "finish_reason": made.finish_reason,
             "stop_reason": made.stop_reason,
@@ -202,8 +206,9 @@ class Output:
             "id": "chatcmpl-fake", "object": "chat.completion", "created": 0, "model": self.model,
             "choices": [choice], "usage": usage,
         }  # fmt: skip
-        if self._wants_ids:
+        if self._wants_ids or self.by_ids:
             choice["token_ids"] = self.tokenizer.ids(made.tokens)
+        if self._wants_ids:
             out["prompt_token_ids"] = self.tokenizer.ids(self.prompt.shown)
         return out
 
