@@ -5,6 +5,7 @@ set -euo pipefail
 declare -A packages=(
     [/usr/lib/postgresql/*/bin/postgres]=postgresql
     [/usr/bin/docker-compose]=docker-compose
+    [/usr/bin/promtool]=prometheus
     [/usr/share/pocketsphinx/test/data/librivox/transcription]=pocketsphinx-testdata
     [/usr/bin/flite]=flite
     [/usr/bin/espeak-ng]=espeak-ng

@@ -27,6 +27,7 @@ from orchestrator.api.idempotency import Idempotency
 from orchestrator.api.metrics import Metrics
 from orchestrator.api.peer import OpenSockets
 from orchestrator.api.quota import Meter
+from orchestrator.api.readings import Reading, Readings
 from orchestrator.api.server import make_api
 from orchestrator.api.ticks import TickStarts
 from orchestrator.backends.ears import Ears
@@ -40,7 +41,7 @@ from orchestrator.native_setup import NativeEngines
 from orchestrator.native_track import NativeTrack
 from orchestrator.observed import Observed
 from orchestrator.owning import Owning
-from orchestrator.records import Records, counted
+from orchestrator.records import Records, counted, store_readings
 from orchestrator.replay_engines import Engines
 from orchestrator.replay_track import check_settings, replay_track
 from orchestrator.runtime.actor import Session
@@ -52,7 +53,7 @@ from orchestrator.settings import Settings
 from orchestrator.source_rules import SourceRules
 from orchestrator.sources import SourceLimits, Sources
 from orchestrator.text_access import ImageAccess
-from orchestrator.track import Built, Gauges, Track
+from orchestrator.track import Built, Track
 from orchestrator.version import vigil_version
 
 _log = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ class Core:
                 self._live,
                 self._released,
             )
-        self.metrics.add_gauges(self._gauges)
+        self.metrics.add(self._readings)
 
     @property
     def defaults(self) -> SessionConfig:
@@ -246,26 +247,46 @@ class Core:
         health = {**parts.built.health(), "lag_s": parts.lag_s}
         return Live(session, parts.built.memory(), parts.tally, health)
 
-    def _gauges(self) -> Gauges:
+    def _readings(self) -> Readings:
         registry = self.registry.statistics()
         sessions = [session.statistics() for session in self.registry.sessions()]
         readers: list[Any] = [reader for statistics in sessions for reader in statistics["subscriptions"]]  # type: ignore[attr-defined]
-        store = self.keeper.store.statistics() if self.keeper.store else {}
+        by_state = {state: float(registry[state]) for state in ("open", "opening", "closing")}
         return {
-            "sessions": {state: float(registry[state]) for state in ("open", "opening", "closing")},
-            "sessions_limit": float(registry["max_sessions"]),
-            "sockets": float(len(self.sockets)),
-            "draining": float(registry["draining"]),
-            "mailbox_commands": float(sum(int(str(s["mailbox"])) for s in sessions)),
-            "pending_input_bytes": float(sum(int(str(s["pending_input_bytes"])) for s in sessions)),
-            "outbox_events": float(sum(reader["queued"] for reader in readers)),
-            "outbox_dropped": float(sum(reader["dropped"] for reader in readers)),
-            "lag_seconds": max((p.lag_s or 0.0 for p in self._parts.values()), default=0.0),
-            **({"store_writer": store["writer"], "store_open": float(store["open"])} if store else {}),
-            **(self.records.gauges() if self.records else {}),
-            **(self.owning.gauges() if self.owning else {}),
-            **self.sources.gauges(),
-            **self.track.gauges(tuple(parts.built for parts in self._parts.values())),
+            "build_info": Reading("the version that runs", {vigil_version(): 1.0}, "version"),
+            "sessions": Reading("sessions held here", by_state, "state"),
+            "sessions_limit": Reading("sessions that may be open at a time", float(registry["max_sessions"])),
+            "sessions_refused_total": Reading(
+                "sessions that found no room, by what was used up",
+                {**self.registry.refused, "engines": self.track.refused},
+                "reason",
+            ),
+            "sockets": Reading("open WebSockets", float(len(self.sockets))),
+            "draining": Reading("1 while this process ends and admits nobody", float(registry["draining"])),
+            "mailbox_commands": Reading(
+                "commands that sessions have not taken yet",
+                float(sum(int(str(each["mailbox"])) for each in sessions)),
+            ),
+            "pending_input_bytes": Reading(
+                "input that sessions hold and no model has yet",
+                float(sum(int(str(each["pending_input_bytes"])) for each in sessions)),
+            ),
+            "outbox_events": Reading(
+                "events that readers have not taken yet", float(sum(each["queued"] for each in readers))
+            ),
+            "outbox_dropped_events": Reading(
+                "events that readers who are attached now were too slow for",
+                float(sum(each["dropped"] for each in readers)),
+            ),
+            "lag_seconds": Reading(
+                "how far the session that is furthest behind is behind its newest frame",
+                max((p.lag_s or 0.0 for p in self._parts.values()), default=0.0),
+            ),
+            **(store_readings(self.keeper.store.statistics()) if self.keeper.store else {}),
+            **(self.records.readings() if self.records else {}),
+            **(self.owning.readings() if self.owning else {}),
+            **self.sources.readings(),
+            **self.track.readings(tuple(parts.built for parts in self._parts.values())),
         }
 
 

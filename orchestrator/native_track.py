@@ -11,7 +11,7 @@ from bridges.engine import EngineUnreachable
 from bridges.frames import FrameBounds
 from memory.spoken_described import SPOKEN_RENDERER
 from orchestrator.api.context import EngineState
-from orchestrator.api.metrics import ENGINE_STATES, ByEngine
+from orchestrator.api.readings import Reading, Readings
 from orchestrator.backends.native.advertised import native_capabilities
 from orchestrator.backends.native.backend import NativeBackend
 from orchestrator.backends.native.options import DelegatingOptions, NativeOptions
@@ -31,7 +31,7 @@ from orchestrator.session.backend import DEFAULT_INPUT, Clock, Ids, SessionConfi
 from orchestrator.settings import Settings
 from orchestrator.solver_setup import solver_chain
 from orchestrator.summarizer_setup import summarizer_of
-from orchestrator.track import Built, Gauges, Offer
+from orchestrator.track import Built, Offer, helpers_readings
 from prompts.native import NativeProfile, Seed
 from prompts.pack import Pack
 
@@ -180,36 +180,44 @@ class NativeTrack:
             "sessions": self.pool.capacity,
         }
 
-    def gauges(self, built: tuple[Built, ...]) -> Gauges:
-        engine, by_name = self.state(), self.pool.statistics()
-        solvers = self._solvers.statistics() if self._solvers else {}
+    @property
+    def refused(self) -> int:
+        return self.pool.refused
+
+    def readings(self, built: tuple[Built, ...]) -> Readings:
+        by_name = self.pool.statistics()
         inputs = [each.statistics().get("input", {}) for each in built]
 
-        def of(key: str) -> Mapping[str, float]:
-            return ByEngine({name: float(figures[key]) for name, figures in by_name.items()})
+        def of(key: str, text: str) -> Reading:
+            return Reading(text, {name: float(told[key]) for name, told in by_name.items()}, "engine")
 
-        def links(counts: Mapping[str, int]) -> Mapping[str, float]:
-            return ByEngine({engine_name(url): float(counts.get(url, 0)) for url in self._engines.urls})
+        def links(counts: Mapping[str, int], text: str) -> Reading:
+            by_engine = {engine_name(url): float(counts.get(url, 0)) for url in self._engines.urls}
+            return Reading(text, by_engine, "engine")
 
+        counts = self._counts
         return {
-            "pairings": of("sessions"),
-            "seats_limit": of("limit"),
-            "seats_opening": of("opening"),
-            "seats_closing": of("closing"),
-            "seats_expired": of("expired"),
-            "seats_failed": of("failed"),
-            "seats_refused": float(self.pool.refused),
-            "engine_real_time_factor": of("real_time_factor"),
-            "engine_up": ByEngine({name: float(f["state"] in _READY) for name, f in by_name.items()}),
-            "links_lost": links(self._counts.lost),
-            "links_resumed": links(self._counts.resumed),
-            "links_unconfirmed": links(self._counts.unconfirmed),
-            "units_waiting": float(sum(each.get("units", 0) for each in inputs)),
-            **({"summarizer": self._summarizer.statistics()} if self._summarizer else {}),
-            "solver_in_flight": {name: float(s["in_flight"]) for name, s in solvers.items()},
-            "solver_waiting": {name: float(s["waiting"]) for name, s in solvers.items()},
-            "engine_ready": float(engine.ready),
-            "engine_state": {state: float(state == engine.state) for state in ENGINE_STATES},
+            "engine_up": of("answers", "1 while the engine answers"),
+            "engine_draining": of("draining", "1 while the engine takes no new sessions"),
+            "engine_sessions": of("sessions", "sessions that the engine holds or opens"),
+            "engine_sessions_limit": of("limit", "sessions that the engine may hold"),
+            "engine_real_time_factor": of(
+                "real_time_factor", "time of a unit by its length; above 1: behind"
+            ),
+            "seats_opening": of("opening", "sessions that are being opened at the engine"),
+            "seats_closing": of("closing", "places whose session's end the engine has not confirmed"),
+            "seats_expired_total": of("expired", "places that were freed by time alone"),
+            "seats_failed_total": of("failed", "sessions that the engine did not open"),
+            "links_lost_total": links(counts.lost, "sockets to the engine that broke"),
+            "links_resumed_total": links(counts.resumed, "sockets to the engine that were taken up again"),
+            "links_unconfirmed_total": links(
+                counts.unconfirmed, "sessions whose end the engine did not confirm"
+            ),
+            "units_waiting": Reading(
+                "units of input that no engine has yet",
+                float(sum(each.get("units", 0) for each in inputs)),
+            ),
+            **helpers_readings(self.state(), self._solvers, self._summarizer),
         }
 
     async def aclose(self) -> None:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from memory.store.errors import SessionGone, StoreError
 from memory.store.leases import Leases
 from memory.store.store import Store
+from orchestrator.api.readings import Reading, Readings
 from orchestrator.backends.store_faults import told_of
 from orchestrator.lease_table import LeaseTable
 from orchestrator.runtime.calls import bounded
@@ -129,11 +130,16 @@ class Owning:
         """The address of this process."""
         return self._leases.process.address
 
-    def gauges(self) -> dict[str, float]:
+    def readings(self) -> Readings:
         return {
-            "leases": float(len(self._table)),
-            "leases_lost": float(self.lost),
-            "heartbeats_late": float(self.late),
+            "leases": Reading("sessions that this process owns", float(len(self._table))),
+            "leases_lost_total": Reading(
+                "sessions that another process took over while this one thought them its own",
+                float(self.lost),
+            ),
+            "heartbeats_late_total": Reading(
+                "heartbeats that came when the process's life was over already", float(self.late)
+            ),
         }
 
     async def _kept(self, tenant: str, name: str) -> tuple[str, str] | None:

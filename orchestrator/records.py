@@ -11,6 +11,7 @@ from memory.store.store import Store
 from memory.tally import Tally
 from orchestrator.api.metrics import Metrics
 from orchestrator.api.public_facts import public_fact, selects
+from orchestrator.api.readings import Reading, Readings, named
 from orchestrator.deliveries import Deliveries
 from orchestrator.directory import Directory, Live, Running
 from orchestrator.keeping import Kept
@@ -18,6 +19,24 @@ from orchestrator.runtime.registry import Registry
 from orchestrator.session.backend import Clock
 from orchestrator.setting_groups import Webhook as WebhookSettings
 from orchestrator.tail import Bells
+
+_WEBHOOK = {
+    "readers": ("webhook_readers", "sessions whose events the webhook follows"),
+    "waiting": (
+        "webhook_waiting_sessions",
+        "sessions with an event that the webhook's receiver has not taken",
+    ),
+    "late_s": ("webhook_late_seconds", "age of the oldest event that the receiver has not taken"),
+}
+_WRITER = {
+    "transactions": ("store_transactions_total", "transactions of the store"),
+    "facts": ("store_facts_total", "facts written"),
+    "frames": ("store_frames_total", "frames written"),
+    "failed": ("store_failures_total", "shares of sessions that could not be written"),
+    "retries": ("store_retries_total", "transactions tried again"),
+    "largest": ("store_largest_transaction_facts", "facts of the largest transaction so far"),
+    "waiting": ("store_waiting", "logs and frames that wait to be written"),
+}
 
 
 class Records:
@@ -86,14 +105,18 @@ class Records:
         if self._webhook is not None:
             await self._webhook.aclose()
 
-    def gauges(self) -> Mapping[str, float]:
-        if self._deliveries is None:
-            return {}
-        return {f"webhook_{name}": value for name, value in self._deliveries.statistics().items()}
+    def readings(self) -> Readings:
+        return {} if self._deliveries is None else named(self._deliveries.statistics(), _WEBHOOK)
 
     async def _forget(self, session_id: str) -> None:
         if self._deliveries is not None:
             await self._deliveries.forget(session_id)
+
+
+def store_readings(statistics: Mapping[str, Any]) -> Readings:
+    """Of a store's ``statistics()``."""
+    opened = Reading("sessions that this process writes to", float(statistics["open"]))
+    return {**named(statistics["writer"], _WRITER), "store_open_sessions": opened}
 
 
 def counted(kept: Kept, metrics: Metrics) -> Tally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from memory.budget import LimitsTooSmall, derive
 from memory.plan import Limits
 from memory.tokens import estimate
 from orchestrator.api.context import EngineState
-from orchestrator.api.metrics import ByEngine
+from orchestrator.api.readings import Reading, Readings
 from orchestrator.engine_fit import BACKGROUND, LIVE_TICKS, chat_engine, image_bytes, token_route
 from orchestrator.engine_setup import Engine, token_facts_again
 from orchestrator.engine_watch import EngineWatch
@@ -158,30 +158,44 @@ class Hosts:
     async def aclose(self) -> None:
         await asyncio.gather(*(served.aclose() for served in self._served.values()))
 
-    def gauges(self) -> dict[str, Mapping[str, float]]:
+    def readings(self) -> Readings:
         """By engine."""
         figures, loads = self.fleet.statistics(), {name: s.load for name, s in self._served.items()}
 
-        def of(key: str) -> Mapping[str, float]:
-            return ByEngine({name: each[key] for name, each in figures.items()})
+        def of(key: str, text: str) -> Reading:
+            return Reading(text, {name: each[key] for name, each in figures.items()}, "engine")
 
-        def told(read: Callable[[EngineLoad], float | None]) -> Mapping[str, float]:
+        def told(read: Callable[[EngineLoad], float | None], text: str) -> Reading:
             known = {name: read(load) for name, load in loads.items()}
-            return ByEngine({name: float(value) for name, value in known.items() if value is not None})
+            return Reading(
+                text, {name: float(value) for name, value in known.items() if value is not None}, "engine"
+            )
 
         return {
-            "engine_up": of("up"),
-            "engine_sessions": of("sessions"),
-            "engine_sessions_limit": of("most"),
-            "engine_draining": of("draining"),
-            "engine_lateness_periods": of("late"),
-            "engine_reuse_ratio": of("reuse"),
-            "engine_cold_sessions": of("cold_reading"),
-            "engine_kv_usage_ratio": told(lambda load: load.kv_usage),
-            "engine_kv_tokens": told(lambda load: load.kv_tokens),
-            "engine_requests_running": told(lambda load: load.running),
-            "engine_requests_waiting": told(lambda load: load.waiting),
-            "engine_preemptions": told(lambda load: load.preemptions),
+            "engine_up": of("up", "1 while the engine answers"),
+            "engine_draining": of("draining", "1 while the engine takes no new sessions"),
+            "engine_sessions": of("sessions", "sessions that are at home on the engine, or prepare to be"),
+            "engine_sessions_limit": Reading(
+                "sessions that the engine's caches carry, as far as it tells",
+                {name: each["most"] for name, each in figures.items() if each["most"]},
+                "engine",
+            ),
+            "engine_lateness_periods": of(
+                "late", "p95 of the engine's answers of late, in the model's periods"
+            ),
+            "engine_reuse_ratio": of("reuse", "share of the tokens promised of late that the cache had"),
+            "engine_cold_sessions": of("cold_reading", "sessions that the engine reads in anew"),
+            "engine_kv_usage_ratio": told(
+                lambda load: load.kv_usage, "share of the engine's KV cache in use"
+            ),
+            "engine_kv_tokens": told(lambda load: load.kv_tokens, "tokens that the engine's KV cache holds"),
+            "engine_requests_running": told(lambda load: load.running, "requests in the engine's batch"),
+            "engine_requests_waiting": told(
+                lambda load: load.waiting, "requests that wait for the engine's batch"
+            ),
+            "engine_preemptions_total": told(
+                lambda load: load.preemptions, "requests thrown out of the engine's batch for lack of KV"
+            ),
         }
 
     def permits(self, key: str) -> dict[str, float]:

@@ -12,7 +12,7 @@ from bridges.engine import ChatEngine
 from bridges.frames import FrameGate
 from bridges.speech import Speaker
 from orchestrator.api.context import EngineState
-from orchestrator.api.metrics import ENGINE_STATES
+from orchestrator.api.readings import Reading, Readings, named
 from orchestrator.backends.ears import Ears, hearing_capabilities
 from orchestrator.backends.hearing import HearingBackend
 from orchestrator.backends.replay.backend import ReplayBackend, replay_capabilities
@@ -40,8 +40,34 @@ from orchestrator.solver_setup import solver_chain
 from orchestrator.summarizer_setup import summarizer_of
 from orchestrator.text_access import TextAccess
 from orchestrator.tokenizer import learned_scale
-from orchestrator.track import Built, Gauges, Offer
+from orchestrator.track import Built, Offer, helpers_readings
 from orchestrator.voice_setup import default_modalities, speaker_of, spoken_options, told_of
+
+_TRANSCRIBER = {
+    "waiting": ("transcriber_waiting", "utterances that wait for the recogniser"),
+    "in_work": ("transcriber_in_work", "utterances that the recogniser works on"),
+    "worker_starts": ("transcriber_starts_total", "starts of the recogniser's process"),
+}
+_TRANSCRIBED = ("transcribed", "failed", "refused", "dropped")
+_UTTERANCES = {
+    "waiting": ("utterances_waiting", "utterances whose words are not there yet"),
+    "utterances": ("utterances_total", "stretches of speech heard"),
+    "held": ("answers_held_total", "answers held back because somebody may be speaking"),
+    "resumed": ("answers_resumed_total", "answers held back that went on where they were"),
+    "detectors_broken": ("detectors_broken_total", "speech detectors that failed"),
+}
+_WORDLESS = ("empty", "failed", "lost")
+_VOICE = {
+    "running": ("voice_running", "clauses that are being synthesised"),
+    "waiting": ("voice_waiting", "clauses that wait to be synthesised"),
+    "texts": ("voice_texts_total", "answers begun to be spoken"),
+    "failed": ("voice_texts_failed_total", "answers that could not be spoken"),
+    "cut": ("voice_texts_cut_total", "answers cut off while they were spoken"),
+    "instead": ("voice_stand_in_texts_total", "answers that the system's voice had to speak"),
+    "requests": ("voice_requests_total", "requests to the speech server"),
+    "requests_failed": ("voice_requests_failed_total", "requests to the speech server that failed"),
+    "starts": ("voice_starts_total", "starts of the voice's process"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,44 +196,66 @@ class ReplayTrack:
     def engines(self) -> EnginesDoor:
         return EnginesDoor(self.hosts, self._settings)
 
-    def gauges(self, built: tuple[Built, ...]) -> Gauges:
-        engine = self.hosts.state()
-        solvers = self._solvers.statistics() if self._solvers else {}
+    @property
+    def refused(self) -> int:
+        return self.hosts.fleet.refused
+
+    def readings(self, built: tuple[Built, ...]) -> Readings:
         sizes = [each.statistics() for each in built]
         return {
-            "frames_waiting": float(sum(each["frames"]["waiting"] for each in sizes)),
-            "summary_gaps": float(sum(each["summaries"]["gaps"] for each in sizes)),
-            "solver_in_flight": {name: float(s["in_flight"]) for name, s in solvers.items()},
-            "solver_waiting": {name: float(s["waiting"]) for name, s in solvers.items()},
-            "permits_waiting": self.hosts.permits("waiting"),
-            "permits_running": self.hosts.permits("running"),
-            "sessions_refused": float(self.hosts.fleet.refused),
-            "sessions_moved": {why: float(n) for why, n in self.hosts.fleet.moves.items()},
-            **self.hosts.gauges(),
+            "frames_waiting": Reading(
+                "frames that no tick has shown yet",
+                float(sum(each["frames"]["waiting"] for each in sizes)),
+            ),
+            "memory_gaps": Reading(
+                "stretches of time of which a session has neither pictures nor words",
+                float(sum(each["summaries"]["gaps"] for each in sizes)),
+            ),
+            "permits_waiting": Reading(
+                "work that waits for an engine", self.hosts.permits("waiting"), "kind"
+            ),
+            "permits_running": Reading(
+                "work that engines do for sessions", self.hosts.permits("running"), "kind"
+            ),
+            "sessions_moved_total": Reading(
+                "sessions that changed their engine", self.hosts.fleet.moves, "reason"
+            ),
+            **self.hosts.readings(),
             **(self._hearing(sizes) if self._ears else {}),
             **(self._speaking(sizes) if self._speaker else {}),
-            **({"summarizer": self._summarizer.statistics()} if self._summarizer else {}),
-            "engine_ready": float(engine.ready),
-            "engine_state": {state: float(state == engine.state) for state in ENGINE_STATES},
+            **helpers_readings(self.hosts.state(), self._solvers, self._summarizer),
         }
 
-    def _hearing(self, sizes: Sequence[Mapping[str, Mapping[str, int]]]) -> Gauges:
+    def _hearing(self, sizes: Sequence[Mapping[str, Mapping[str, int]]]) -> Readings:
         assert self._ears is not None
         tally, transcriber = self._ears.tally, self._ears.transcriber
+        heard = {**tally.counts, "waiting": sum(each["ears"]["waiting"] for each in sizes)}
+        worked = transcriber.statistics()
         return {
-            "transcriber": transcriber.statistics(),
-            "transcriber_seconds": transcriber.took,
-            "utterances": {**tally.counts, "waiting": sum(each["ears"]["waiting"] for each in sizes)},
-            "utterance_words_seconds": tally.words,
-            "detector_seconds": tally.detecting,
+            **named(worked, _TRANSCRIBER),
+            **named(heard, _UTTERANCES),
+            "transcriptions_total": Reading(
+                "utterances that the recogniser was given",
+                {each: worked[each] for each in _TRANSCRIBED if each in worked},
+                "outcome",
+            ),
+            "utterances_without_words_total": Reading(
+                "utterances of which no words came", {each: heard[each] for each in _WORDLESS}, "reason"
+            ),
+            "transcriber_seconds": Reading("recognition of an utterance, waiting apart", transcriber.took),
+            "utterance_words_seconds": Reading("from an utterance's end to its words", tally.words),
+            "detector_seconds": Reading("the detector's work for a piece of sound", tally.detecting),
         }
 
-    def _speaking(self, sizes: Sequence[Mapping[str, Mapping[str, int]]]) -> Gauges:
+    def _speaking(self, sizes: Sequence[Mapping[str, Mapping[str, int]]]) -> Readings:
         assert self._speaker is not None
+        answers = {of: sum(each["voice"][of] for each in sizes) for of in ("speaking", "waiting")}
         return {
-            "voice": self._speaker.statistics(),
-            "voice_first_sound_seconds": self._speaker.first_sound,
-            "answers": {of: sum(each["voice"][of] for each in sizes) for of in ("speaking", "waiting")},
+            **named(self._speaker.statistics(), _VOICE),
+            "voice_first_sound_seconds": Reading(
+                "from the first words of an answer to its first sound", self._speaker.first_sound
+            ),
+            "answers": Reading("answers with a voice", answers, "state"),
         }
 
     async def aclose(self) -> None:

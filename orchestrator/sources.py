@@ -15,6 +15,7 @@ import numpy as np
 from bridges.frames import FrameBounds
 from bridges.media import MediaError, MediaFrame, MediaOptions, MediaPiece, MediaSource, open_media
 from bridges.media_types import shown
+from orchestrator.api.readings import Reading, Readings
 from orchestrator.runtime.actor import Session
 from orchestrator.session.backend import Capabilities, Clock, Ids
 from orchestrator.session.commands import AppendInput
@@ -221,7 +222,7 @@ class Sources:
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=_STOP_S)
 
-    def gauges(self) -> Mapping[str, float | Mapping[str, float]]:
+    def readings(self) -> Readings:
         """For the metrics: sources by state, and what all of them have done so far."""
         states: Counter[str] = Counter({"connecting": 0, "playing": 0, "reconnecting": 0})
         totals = Counter(self._past)
@@ -232,11 +233,22 @@ class Sources:
             if told["state"] not in _OVER:
                 states[told["state"]] += 1
                 lag_ms = max(lag_ms, told["lag_ms"])
-        names = ("frames", "dropped", "repeated", "corrupt", "reconnects", "sound_ms", "sound_dropped")
+        frames = {
+            "shown": float(totals["frames"]),
+            **{name: float(totals[name]) for name in ("dropped", "repeated", "corrupt")},
+        }
         return {
-            "sources": {name: float(number) for name, number in states.items()},
-            "sources_lag_seconds": lag_ms / 1000,
-            "sources_total": {name: float(totals[name]) for name in names},
+            "sources": Reading("cameras and files that are read", states, "state"),
+            "sources_lag_seconds": Reading(
+                "how much later than at its best the newest picture of a source came, the worst",
+                lag_ms / 1000,
+            ),
+            "source_frames_total": Reading("pictures that sources brought", frames, "outcome"),
+            "source_reconnects_total": Reading("streams connected again", float(totals["reconnects"])),
+            "source_sound_seconds_total": Reading("sound of sources shown", totals["sound_ms"] / 1000),
+            "source_sound_dropped_total": Reading(
+                "pieces of a source's sound that no session took", float(totals["sound_dropped"])
+            ),
         }
 
     # --- parts ----------------------------------------------------------------------------------------------

@@ -10,16 +10,21 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bridges.frames import FrameBounds
-from bridges.timing import Durations
 from memory.fold import Memory
 from memory.spoken import SpokenMemory
 from orchestrator.api.context import Engines, EngineState, TextEngine
+from orchestrator.api.metrics import ENGINE_STATES
+from orchestrator.api.readings import Reading, Readings, named
 from orchestrator.keeping import Kept, Lasting
 from orchestrator.runtime.parts import RuntimeLimits
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Capabilities, SessionBackend, SessionConfig
 
-Gauges = Mapping[str, float | Mapping[str, float] | Durations]
+_SOLVER = {"in_flight": "questions that a solver works on", "waiting": "questions that wait for a solver"}
+_SUMMARIZER = {
+    "in_flight": ("summarizer_in_flight", "texts that the summarizer writes now"),
+    "waiting": ("summarizer_waiting", "texts that wait for the summarizer"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +101,42 @@ class Track(Protocol):
     def facts(self) -> Mapping[str, Any]:
         """What is known of the engines, as plain data."""
 
-    def gauges(self, built: tuple[Built, ...]) -> Gauges:
+    @property
+    def refused(self) -> int:
+        """Sessions for which no engine had room."""
+
+    def readings(self, built: tuple[Built, ...]) -> Readings:
         """Read at each scrape; ``built``: the sessions that live."""
 
     async def aclose(self) -> None:
         """When every session has ended."""
+
+
+class Counting(Protocol):
+    """What tells figures of its work."""
+
+    def statistics(self) -> Mapping[str, Any]: ...
+
+
+def helpers_readings(state: EngineState, solvers: Counting | None, summarizer: Counting | None) -> Readings:
+    """What both kinds of model tell of their engines as a whole, and of whom they ask besides."""
+    told: dict[str, Reading] = {
+        "engine_ready": Reading("1 while an engine answers", float(state.ready)),
+        "engine_state": Reading(
+            "1 for the state of the engines as a whole",
+            {each: float(each == state.state) for each in ENGINE_STATES},
+            "state",
+        ),
+    }
+    if solvers is not None:
+        by_name = solvers.statistics()
+        for key, text in _SOLVER.items():
+            told[f"solver_{key}"] = Reading(
+                text, {name: float(figures[key]) for name, figures in by_name.items()}, "solver"
+            )
+    if summarizer is not None:
+        figures = summarizer.statistics()
+        ended = {each: float(figures[each]) for each in ("written", "failed", "cancelled")}
+        told |= named(figures, _SUMMARIZER)
+        told["summarizer_texts_total"] = Reading("texts asked of the summarizer", ended, "outcome")
+    return told

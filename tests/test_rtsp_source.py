@@ -121,7 +121,7 @@ async def test_a_camera_in_a_session(tmp_path: Path) -> None:
         assert told["frames"] >= 4 and told["lag_ms"] < 60_000 and told["media_time_ms"] >= 3000
         true([(frame.media_time_ms, number_of(frame.data)) for frame in shown])
         metrics = (await served.client.get("/metrics")).text
-        assert 'vigil_sources{of="playing"} 1.0' in metrics
+        assert 'vigil_sources{state="playing"} 1.0' in metrics
         assert (await served.client.delete("/v1/sessions/cam")).status_code == 200
         await eventually(lambda: not served.core.sources._rooms and not served.core.sources._leaving)
 
@@ -223,7 +223,7 @@ async def test_twenty_cameras_come_and_go_and_leave_nothing(tmp_path: Path) -> N
         for cycle in range(21):
             added = (await served.client.post(URL, json={"source": camera.url})).json()
             if cycle % 5 == 0:
-                await eventually(lambda: served.core.sources.gauges()["sources"]["playing"] == 1)  # type: ignore[index]
+                await eventually(lambda: served.core.sources.readings()["sources"].value["playing"] == 1)  # type: ignore[index]
             assert (await served.client.delete(f"{URL}/{added['id']}")).status_code == 200
             await eventually(lambda: not served.core.sources._leaving)
             media = [thread for thread in threading.enumerate() if thread.name == "media"]

@@ -64,7 +64,7 @@ def _service(known: Sequence[Samples]) -> dict[str, Any]:
     return {
         "ticks": int(grew("ticks_total")),
         "tick_failures": int(grew("tick_failures_total")),
-        "sessions_refused": int(grew("sessions_refused")),
+        "sessions_refused": int(grew("sessions_refused_total")),
         "reuse": round(grew("cached_tokens_total") / prompt, 4) if prompt else None,
         "most": {name: int(max(each.get(name, 0.0) for each in known)) for name in QUEUES},
     }

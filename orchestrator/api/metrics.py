@@ -1,20 +1,29 @@
-"""Prometheus metrics. Ticks are counted as the backends report them; gauges are read when scraped."""
+"""Prometheus metrics. Ticks are counted as the backends report them; other figures are read when scraped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from math import isinf
-from typing import Any, Protocol
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
+from orchestrator.api.readings import Readings, ReadingsCollector
+from orchestrator.api.shown import OTHERS, Shown
 from orchestrator.runtime.vocabulary import BackendOutput, Delegation, Failed, Notice, TickDone
 
 TENANTS = 64
-"""With series of their own: the first ones to come. Those after them share one."""
-OTHERS = "other"
+"""With series of their own: those that ask most. All others share one."""
+ENGINES = 64
+"""With series of their own, likewise."""
+CODES = 64
+"""Different codes that an engine or a session may tell; any more are one."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -30,23 +39,8 @@ _TEXTS = {
     "rollup_failed": ("long_term_block", "failed"),
 }
 
-
-class ByEngine(dict[str, float]):
-    """A gauge with one value for each engine, whose label says ``engine``."""
-
-
-class Durations(Protocol):
-    """How long something took: upper ends of buckets with how many took no longer, and their sum."""
-
-    @property
-    def total_s(self) -> float: ...
-
-    def buckets(self) -> list[tuple[float, int]]: ...
-
-
-Gauges = Callable[[], Mapping[str, float | Mapping[str, float] | Durations]]
-"""Gauges by name without prefix; a mapping value has one entry per value of the label ``of``. Durations are
-histograms."""
+# A second series beside each one, for when it began, is of use to nobody who scrapes regularly.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
@@ -54,34 +48,43 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
         self._by_tenant = _ByTenant()
+        self._engines = Shown(ENGINES, self._forget_engine)
+        self._code = _Codes()
 
         def counter(name: str, text: str, labels: Iterable[str] = ()) -> Counter:
             return Counter(f"vigil_{name}", text, tuple(labels), registry=self._registry)
 
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"vigil_{name}", text, buckets=buckets, registry=self._registry)
+        def histogram(
+            name: str, text: str, buckets: tuple[float, ...], labels: Iterable[str] = ()
+        ) -> Histogram:
+            return Histogram(f"vigil_{name}", text, tuple(labels), buckets=buckets, registry=self._registry)
 
         self._ticks = counter("ticks", "decisions, by action and by why it is silent", ("action", "reason"))
-        self._failures = counter("tick_failures", "ticks that ended without an answer", ("code",))
+        self._failures = counter("tick_failures", "ticks that ended without an answer", ("code", "engine"))
         self._frames = counter("frames", "frames that rode an answered tick")
         self._dropped = counter("inputs_dropped", "appends and queries that no tick will show", ("reason",))
         self._latency = histogram(
-            "tick_latency_seconds", "newest frame admitted to decision complete", _LATENCIES
+            "tick_latency_seconds", "newest frame admitted to decision complete", _LATENCIES, ("engine",)
         )
-        self._ttft = histogram("tick_ttft_seconds", "engine request written to first token", _LATENCIES)
+        self._ttft = histogram(
+            "tick_ttft_seconds", "engine request written to first token", _LATENCIES, ("engine",)
+        )
         self._prompt = counter("prompt_tokens", "prompt tokens of all decisions")
-        self._cached = counter("cached_tokens", "of these, found in the engine's prefix cache")
-        self._expected = counter("expected_cached_tokens", "of these, promised by the prefix audit")
+        self._cached = counter("cached_tokens", "prompt tokens found in the engine's prefix cache")
+        self._expected = counter(
+            "expected_cached_tokens", "prompt tokens that the prefix audit promised from the cache"
+        )
         self._completion = counter("completion_tokens", "generated tokens of all decisions")
         self._reuse = histogram("tick_reuse_ratio", "cached tokens by prompt tokens, per decision", _RATIOS)
-        self._kept = counter("prefix_kept_tokens", "of the promised tokens, found in the cache")
+        self._kept = counter("prefix_kept_tokens", "promised tokens that were found in the cache")
         self._shortfalls = counter(
             "prefix_shortfalls",
             "decisions with fewer cached tokens than promised, by where bytes differ",
             ("kind",),
         )
-        self._texts = counter("summaries", "summaries and long-term blocks", ("of", "outcome"))
+        self._texts = counter("summaries", "summaries and long-term blocks", ("kind", "outcome"))
         self._prewarms = counter("prewarms", "requests that keep a window warm", ("outcome",))
         self._not_shown = counter("frames_not_shown", "frames that no tick showed", ("reason",))
         self._oddities = counter("answer_oddities", "what was wrong with the form of answers", ("kind",))
@@ -115,9 +118,9 @@ class Metrics:
             case Delegation(status=status):
                 self._delegations.labels(status).inc()
             case Notice(code=code):
-                self._notices.labels(code).inc()
+                self._notices.labels(self._code("notice", code)).inc()
             case Failed(code=code):
-                self._faults.labels(code).inc()
+                self._faults.labels(self._code("fault", code)).inc()
 
     def fact(self, kind: str, data: Mapping[str, Any]) -> None:
         """Count one fact of a session's log."""
@@ -132,7 +135,7 @@ class Metrics:
         elif kind == "engine_session_opened":
             self._pairings.labels(data["reason"]).inc()
         elif kind == "engine_session_ended":
-            self._unpaired.labels(data["reason"]).inc()
+            self._unpaired.labels(self._code("unpaired", data["reason"])).inc()
         elif kind == "media_gap":
             self._gaps.labels(data["reason"]).inc(len(data["units"]))
         elif kind == "tick_answered":
@@ -147,8 +150,9 @@ class Metrics:
         """Count an event that was delivered, refused, given up, or not taken this time."""
         self._deliveries.labels(outcome).inc()
 
-    def add_gauges(self, gauges: Gauges) -> None:
-        self._registry.register(_Gauges(gauges))
+    def add(self, read: Callable[[], Readings]) -> None:
+        """:param read: called at each scrape"""
+        self._registry.register(ReadingsCollector(read))
 
     def render(self, *, tenants: bool = False) -> bytes:
         """:param tenants: the figures of each tenant too, by name"""
@@ -157,22 +161,25 @@ class Metrics:
 
     def _tick(self, record: Mapping[str, Any], error_code: str | None) -> None:
         if error_code is not None:
-            self._failures.labels(error_code).inc()
+            engine = self._engines.count(str(record.get("engine") or ""))
+            self._failures.labels(self._code("tick", error_code), engine).inc()
             return
         if record.get("status") == "dropped":
             self._dropped.labels(str(record.get("reason"))).inc(len(record.get("operations") or ()))
             return
-        self._ticks.labels(str(record.get("action")), str(record.get("reason") or "")).inc()
+        engine = self._engines.count(str(record.get("engine") or ""))
+        action, reason = str(record.get("action") or "none"), str(record.get("reason") or "")
+        self._ticks.labels(action, self._code("reason", reason)).inc()
         _add(self._frames, record, "frames")
         _add(self._bytes, record, "body_bytes")
         _add(self._retries, record, "retries")
         if path := record.get("path"):
             self._paths.labels(str(path)).inc()
-        if reason := record.get("path_fallback"):
-            self._fallbacks.labels(str(reason)).inc()
+        if why := record.get("path_fallback"):
+            self._fallbacks.labels(self._code("fallback", str(why))).inc()
         for metric, column in ((self._latency, "latency_ms"), (self._ttft, "ttft_ms")):
             if (value := _number(record, column)) is not None:
-                metric.observe(value / 1000)
+                metric.labels(engine).observe(value / 1000)
         prompt, cached = _number(record, "prompt_tokens"), _number(record, "cached_tokens")
         _add(self._prompt, record, "prompt_tokens")
         _add(self._cached, record, "cached_tokens")
@@ -185,13 +192,30 @@ class Metrics:
         if shortfall := record.get("shortfall"):
             self._shortfalls.labels(str(shortfall).partition("/")[0]).inc()
 
+    def _forget_engine(self, engine: str) -> None:
+        for metric in (self._failures, self._latency, self._ttft):
+            metric.remove_by_labels({"engine": engine})
+
+
+class _Codes:
+    """Codes that others chose, so many of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, set[str]] = {}
+
+    def __call__(self, of: str, code: str) -> str:
+        known = self._known.setdefault(of, set())
+        if len(known) < CODES:
+            known.add(code)
+        return code if code in known else OTHERS
+
 
 class _ByTenant:
     """What each tenant's decisions cost."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._known: set[str] = set()
+        self._tenants = Shown(TENANTS, self._forget)
 
         def counter(name: str, text: str) -> Counter:
             return Counter(f"vigil_tenant_{name}", text, ("tenant",), registry=self.registry)
@@ -204,11 +228,7 @@ class _ByTenant:
         }
 
     def tick(self, tenant: str, record: Mapping[str, Any], error_code: str | None) -> None:
-        if tenant not in self._known:
-            if len(self._known) < TENANTS:
-                self._known.add(tenant)
-            else:
-                tenant = OTHERS
+        tenant = self._tenants.count(tenant)
         if error_code is not None:
             self._failures.labels(tenant).inc()
         elif record.get("status") != "dropped":
@@ -217,25 +237,9 @@ class _ByTenant:
                 if (value := _number(record, column)) is not None:
                     metric.labels(tenant).inc(value)
 
-
-class _Gauges(Collector):
-    def __init__(self, gauges: Gauges) -> None:
-        self._gauges = gauges
-
-    def collect(self) -> Iterable[Metric]:
-        for name, value in self._gauges().items():
-            full, text = f"vigil_{name}", name.replace("_", " ")
-            if isinstance(value, Mapping):
-                label = "engine" if isinstance(value, ByEngine) else "of"
-                family = GaugeMetricFamily(full, text, labels=(label,))
-                for of, number in value.items():
-                    family.add_metric((of,), number)
-                yield family
-            elif isinstance(value, int | float):
-                yield GaugeMetricFamily(full, text, value=value)
-            else:
-                buckets = [("+Inf" if isinf(end) else str(end), count) for end, count in value.buckets()]
-                yield HistogramMetricFamily(full, text, buckets=buckets, sum_value=value.total_s)
+    def _forget(self, tenant: str) -> None:
+        for metric in (self._ticks, self._failures, *self._tokens.values()):
+            metric.remove_by_labels({"tenant": tenant})
 
 
 def _number(record: Mapping[str, Any], column: str) -> float | None:

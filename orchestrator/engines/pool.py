@@ -249,6 +249,8 @@ def _figures(engine: _Engine, now: float) -> dict[str, Any]:
         "real_time_factor": round(engine.pace.factor(now), 4),
         "rests_s": round(health.rests_s, 3),
         "state": _state(engine, now),
+        "answers": not (engine.health.sick or engine.away),
+        "draining": engine.draining,
         **engine.counts,
     }
 

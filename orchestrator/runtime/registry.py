@@ -96,6 +96,8 @@ class Registry:
         self._leaving: dict[Key, _Slot] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._reaper: asyncio.Task[None] | None = None
+        self.refused = {"limit": 0, "quota": 0}
+        """Sessions that found no room here, by what is used up: all places, or the tenant's."""
         self._draining = False
 
     async def resolve(self, tenant: str, alias: str | None, config: SessionConfig) -> Session:
@@ -198,11 +200,13 @@ class Registry:
         full = len(self._slots) >= most or (quota is not None and own >= quota)
         handed_on = leaving is not None and full
         if len(self._slots) - handed_on >= most:
+            self.refused["limit"] += 1
             raise ResourceExhausted(
                 f"all {most} sessions are taken; close one or try again later",
                 retry_after_s=self._limits.retry_after_s,
             )
         if quota is not None and own - handed_on >= quota:
+            self.refused["quota"] += 1
             raise ResourceExhausted(
                 f"all {quota} sessions of this key are open; close one or try again later",
                 code="session_quota_exceeded",

@@ -84,7 +84,7 @@ async def test_the_answer_reaches_the_client_at_once_and_the_model_without_a_new
             assert "what is it?" in asked.text, "the questions and answers so far"
             assert asked.text.endswith("[Question] Who painted this?")
             text = (await served.client.get("/metrics")).text
-            assert 'vigil_solver_in_flight{of="a"} 1.0' in text
+            assert 'vigil_solver_in_flight{solver="a"} 1.0' in text
 
             solver.let_go()
             done = await watcher.next()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from orchestrator.api.metrics import OTHERS, TENANTS, Metrics
+from orchestrator.api.metrics import TENANTS, Metrics
+from orchestrator.api.shown import OTHERS
 from orchestrator.runtime.vocabulary import Fence, TickDone
 
 
@@ -57,7 +58,7 @@ def test_decisions_by_outcome() -> None:
     for reason in ("gated", "model", "deduplicated", "unhealthy", "not_asked"):
         assert value(metrics, f'ticks_total{{action="silence",reason="{reason}"}}') == 1
     assert value(metrics, 'ticks_total{action="response",reason=""}') == 1
-    assert value(metrics, 'tick_failures_total{code="engine_timeout"}') == 1
+    assert value(metrics, 'tick_failures_total{code="engine_timeout",engine=""}') == 1
 
 
 def test_summaries_handovers_and_events() -> None:
@@ -67,9 +68,9 @@ def test_summaries_handovers_and_events() -> None:
     metrics.fact("window_switched", {"window": 0, "reason": "opened"})
     metrics.fact("window_switched", {"window": 1, "reason": "chunk"})
     metrics.delivery("delivered")
-    assert value(metrics, 'summaries_total{of="summary",outcome="landed"}') == 1
-    assert value(metrics, 'summaries_total{of="summary",outcome="failed"}') == 2
-    assert value(metrics, 'summaries_total{of="long_term_block",outcome="landed"}') == 1
+    assert value(metrics, 'summaries_total{kind="summary",outcome="landed"}') == 1
+    assert value(metrics, 'summaries_total{kind="summary",outcome="failed"}') == 2
+    assert value(metrics, 'summaries_total{kind="long_term_block",outcome="landed"}') == 1
     assert value(metrics, 'window_handovers_total{reason="chunk"}') == 1
     assert value(metrics, 'window_handovers_total{reason="opened"}') == 0
     assert value(metrics, 'webhook_events_total{outcome="delivered"}') == 1

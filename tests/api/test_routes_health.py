@@ -62,10 +62,10 @@ async def test_ticks_and_requests_are_counted() -> None:
 
     assert value('vigil_ticks_total{action="response",reason=""}') == 1
     assert value('vigil_ticks_total{action="silence",reason="model"}') == 1
-    assert value('vigil_tick_failures_total{code="engine_unreachable"}') == 1
+    assert value('vigil_tick_failures_total{code="engine_unreachable",engine=""}') == 1
     assert value("vigil_prompt_tokens_total") == 200
     assert value("vigil_cached_tokens_total") == 128
-    assert value("vigil_tick_latency_seconds_count") == 2
+    assert value('vigil_tick_latency_seconds_count{engine=""}') == 2
     assert value('vigil_http_requests_total{route="/v1/chat/completions",status="200"}') == 2
     assert value('vigil_http_requests_total{route="/v1/chat/completions",status="503"}') == 1
 

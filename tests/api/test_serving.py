@@ -62,8 +62,8 @@ async def test_a_watched_clip(tmp_path: Path) -> None:
         assert (await served.client.get("/ready")).status_code == 200
         text = (await served.client.get("/metrics")).text
         assert re.search(r'vigil_ticks_total\{action="response",reason=""\} 5\.0', text)
-        assert 'vigil_sessions{of="open"} 1.0' in text
-        assert 'vigil_engine_state{of="ready"} 1.0' in text
+        assert 'vigil_sessions{state="open"} 1.0' in text
+        assert 'vigil_engine_state{state="ready"} 1.0' in text
 
 
 async def test_the_same_key_brings_no_second_frame(tmp_path: Path) -> None:

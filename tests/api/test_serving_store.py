@@ -80,6 +80,6 @@ async def test_the_stores_figures_are_in_the_metrics(tmp_path: Path) -> None:
         text = (await served.client.get("/metrics")).text
         count = re.search(r"^vigil_store_write_seconds_count (\S+)$", text, re.M)
         assert count and float(count[1]) >= 3
-        written = re.search(r'^vigil_store_writer\{of="facts"\} (\S+)$', text, re.M)
+        written = re.search(r"^vigil_store_facts_total (\S+)$", text, re.M)
         assert written and float(written[1]) >= 9
-        assert "vigil_store_open 1.0" in text
+        assert "vigil_store_open_sessions 1.0" in text

@@ -88,7 +88,7 @@ async def test_a_drained_engine_is_left_at_a_window_that_comes_early_and_is_warm
         assert len(shown(home)) == before
         assert track(served).hosts.fleet.moves["drained"] == 1
         text = (await served.client.get("/metrics")).text
-        assert 'vigil_sessions_moved{of="drained"} 1.0' in text
+        assert 'vigil_sessions_moved_total{reason="drained"} 1.0' in text
 
 
 async def test_an_engine_that_dies_costs_no_session_and_no_frame(tmp_path: Path) -> None:

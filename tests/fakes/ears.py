@@ -70,7 +70,8 @@ class ScriptedTranscriber:
         return words
 
     def statistics(self) -> dict[str, int]:
-        return {"waiting": 0}
+        done = sum(final for _, final, _ in self.asked)
+        return {"waiting": 0, "in_work": 0, "refused": 0, "failed": 0, "transcribed": done}
 
     async def aclose(self) -> None:
         self.closed = True

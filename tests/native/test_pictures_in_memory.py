@@ -60,7 +60,7 @@ async def test_what_was_seen_is_told_to_the_next_engine_session(tmp_path: Path) 
             assert any(line["who"] == "frames" and line["text"] == SEEN for line in told["talk"])
             assert any(SEEN in line for line in memory_lines(told))
             metrics = (await served.client.get("/metrics")).text
-            assert 'vigil_summarizer{of="written"}' in metrics
+            assert 'vigil_summarizer_texts_total{outcome="written"}' in metrics
 
 
 async def test_a_summarizer_that_is_away_costs_nothing_but_the_words(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ async def test_sessions_find_their_places_and_the_next_one_is_told(tmp_path: Pat
                 assert refused.value.code == "resource_exhausted"
                 metrics = (await served.client.get("/metrics")).text
                 for engine in served.engines:
-                    assert f'vigil_pairings{{engine="{engine.url[5:]}"}} 1.0' in metrics
-                assert "vigil_seats_refused 1.0" in metrics
+                    assert f'vigil_engine_sessions{{engine="{engine.url[5:]}"}} 1.0' in metrics
+                assert 'vigil_sessions_refused_total{reason="engines"} 1.0' in metrics
                 assert 'vigil_pairings_opened_total{reason="opened"} 2.0' in metrics
             await eventually(lambda: sum(len(engine.live) for engine in served.engines) == 1)
             async with VigilClient(served.url, session=opening()):
@@ -105,7 +105,7 @@ async def test_a_lost_engine_socket_is_counted_and_the_client_notices_nothing(tm
         async def counted() -> bool:
             metrics = (await served.client.get("/metrics")).text
             return all(
-                f'vigil_links_{kind}{{engine="{name}"}} 1.0' in metrics for kind in ("lost", "resumed")
+                f'vigil_links_{kind}_total{{engine="{name}"}} 1.0' in metrics for kind in ("lost", "resumed")
             )
 
         async with asyncio.timeout(60):

@@ -73,4 +73,7 @@ async def test_a_recogniser_that_is_killed_is_asked_again(tmp_path: Path) -> Non
             await play(t, np.concatenate((silence(0.5), samples, silence(1.0))))
         assert whisper.statistics()["worker_starts"] == 2 and not t.of("error")
         metrics = (await served.client.get("/metrics")).text
-        assert 'vigil_utterances{of="failed"} 0.0' in metrics and "vigil_transcriber_seconds_count" in metrics
+        assert (
+            'vigil_utterances_without_words_total{reason="failed"} 0.0' in metrics
+            and "vigil_transcriber_seconds_count" in metrics
+        )

@@ -63,8 +63,11 @@ async def test_the_systems_voice_stands_in_and_the_client_is_told_once_an_answer
             assert len(notices(talker)) == number + 1 and "speech_unreachable" in notices(talker)[-1]
         metrics = (await served.client.get("/metrics")).text
         health = (await served.client.get("/health")).json()
-    assert metric(metrics, 'voice{of="requests"}') == metric(metrics, 'voice{of="requests_failed"}') >= 1
-    assert metric(metrics, 'voice{of="instead"}') >= 4 and metric(metrics, 'voice{of="failed"}') == 0
+    assert metric(metrics, "voice_requests_total") == metric(metrics, "voice_requests_failed_total") >= 1
+    assert (
+        metric(metrics, "voice_stand_in_texts_total") >= 4
+        and metric(metrics, "voice_texts_failed_total") == 0
+    )
     assert metric(metrics, "voice_first_sound_seconds_count") == 2
     assert metric(metrics, 'notices_total{code="quality_reduced"}') == 2
     assert health["voice"] == "openai, with flite and espeak-ng to stand in"
