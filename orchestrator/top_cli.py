@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 import httpx
 import typer
 from prometheus_client.parser import text_string_to_metric_families
-from rich.console import Console, Group
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +22,9 @@ from orchestrator.exits import Exit
 TIMEOUT_S = 5.0
 TENANTS = 10
 """Shown, those that ask most."""
+LATE, KEPT = 1.0, 0.8
+"""Answers in periods and share of promised tokens from which on something is wrong, as for admission."""
+BAD = "bold red"
 
 Labels = tuple[tuple[str, str], ...]
 Scrape = dict[str, dict[Labels, float]]
@@ -38,7 +43,7 @@ def top(
 ) -> None:
     """Sessions, engines, lateness, reuse and refusals of a running service. Ctrl-C ends it.
 
-    Rates are of the time between two looks. An operator's key shows tenants too.
+    Rates and latencies are of the time between two looks. An operator's key shows tenants too.
     """
     console = Console()
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
@@ -46,24 +51,69 @@ def top(
         with httpx.Client(
             base_url=server.rstrip("/"), headers=headers, timeout=TIMEOUT_S, trust_env=False
         ) as http:
-            before, at = _scrape(http), time.monotonic()
-            time.sleep(every)
-            now = _scrape(http)
-            shown = page(now, before, time.monotonic() - at)
+            looks = _looks(http, every)
+            shown = page(next(looks), server)
             if once:
                 console.print(shown)
                 return
             with Live(shown, console=console, screen=console.is_terminal, auto_refresh=False) as live:
                 while True:
-                    before, at = now, time.monotonic()
-                    time.sleep(every)
-                    now = _scrape(http)
-                    live.update(page(now, before, time.monotonic() - at), refresh=True)
+                    try:
+                        shown = page(next(looks), server)
+                        live.update(shown, refresh=True)
+                    except TopError as away:
+                        # It may be on its way back: what was seen last stays, and that it is old is said.
+                        live.update(Group(Text(str(away), style=BAD), shown), refresh=True)
+                        looks = _looks(http, every)
+                        time.sleep(every)
     except TopError as error:
         typer.echo(f"vigil: {error}", err=True)
         raise typer.Exit(Exit.FAILED) from error
     except KeyboardInterrupt:
         return
+
+
+@dataclass(frozen=True)
+class Look:
+    """Two scrapes. ``seconds``: between them."""
+
+    now: Scrape
+    before: Scrape
+    seconds: float
+
+    def sum(self, name: str) -> float:
+        return sum(self.now.get(name, {}).values())
+
+    def rate(self, name: str, **labels: str) -> float:
+        """A second. A service that was started anew has counted from zero."""
+        return sum(self.grown(name, **labels).values()) / self.seconds
+
+    def grown(self, name: str, **labels: str) -> dict[Labels, float]:
+        past, wanted = self.before.get(name, {}), set(labels.items())
+        return {
+            key: value - past.get(key, 0.0) if value >= past.get(key, 0.0) else value
+            for key, value in self.now.get(name, {}).items()
+            if wanted <= set(key)
+        }
+
+    def by(self, name: str, label: str) -> dict[str, float]:
+        return {dict(key).get(label, ""): value for key, value in self.now.get(name, {}).items()}
+
+    def quantile(self, name: str, share: float, **labels: str) -> float | None:
+        """Of a histogram's newest observations, within its buckets evenly; ``None``: there are none."""
+        counts: dict[float, float] = {}
+        for key, count in self.grown(f"{name}_bucket", **labels).items():
+            end = float(dict(key)["le"])
+            counts[end] = counts.get(end, 0.0) + count
+        if not counts or not (most := max(counts.values())):
+            return None
+        begin, below = 0.0, 0.0
+        for end, count in sorted(counts.items()):
+            if count >= share * most:
+                inside = (share * most - below) / (count - below) if count > below else 1.0
+                return begin if end == float("inf") else begin + (end - begin) * inside
+            begin, below = end, count
+        return begin
 
 
 def read(text: str) -> Scrape:
@@ -72,88 +122,161 @@ def read(text: str) -> Scrape:
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if sample.name.startswith("vigil_"):
+                if sample.name.startswith(("vigil_", "process_")):
                     labels = tuple(sorted(sample.labels.items()))
                     found.setdefault(sample.name.removeprefix("vigil_"), {})[labels] = sample.value
     except ValueError:
         found = {}
-    if not found:
+    if "sessions_limit" not in found:
         raise TopError("what answers there is no vigil serve")
     return found
 
 
-def page(now: Scrape, before: Scrape, seconds: float) -> Group:
-    """:param seconds: between the two scrapes"""
-
-    def rate(name: str) -> float:
-        return max(0.0, _sum(now, name) - _sum(before, name)) / seconds
-
-    prompt, cached = rate("prompt_tokens_total"), rate("cached_tokens_total")
-    ticks = rate("tick_latency_seconds_count")
-    mean = rate("tick_latency_seconds_sum") / ticks if ticks else None
-    states = {dict(labels).get("of", ""): value for labels, value in now.get("sessions", {}).items()}
-    head = Text(
-        f"sessions {states.get('open', 0):g} of {_sum(now, 'sessions_limit'):g}"
-        f"   ticks {rate('ticks_total'):.1f}/s"
-        f"   failed {rate('tick_failures_total'):.1f}/s"
-        f"   latency {'-' if mean is None else f'{mean * 1000:.0f} ms'}"
-        f"   reuse {'-' if not prompt else f'{cached / prompt:.1%}'}"
-        f"   refused {_sum(now, 'sessions_refused'):g}"
-        f"   frames waiting {_sum(now, 'frames_waiting'):g}"
-    )
-    parts: list[Text | Table] = [head]
-    if engines := _by(now, "engine_up", "engine"):
-        parts.append(_engines(now, engines))
-    if tenants := _by(now, "tenant_ticks_total", "tenant"):
-        parts.append(_tenants(now, before, tenants, seconds))
+def page(look: Look, server: str) -> Group:
+    """:param server: its address, to be shown"""
+    parts = [*_head(look, server)]
+    if engines := look.by("engine_up", "engine"):
+        parts.append(_engines(look, engines))
+    if tenants := look.by("tenant_ticks_total", "tenant"):
+        parts.append(_tenants(look, tenants))
     return Group(*parts)
 
 
-def _engines(now: Scrape, up: Mapping[str, float]) -> Table:
-    table = Table("engine", "up", "sessions", "limit", "late (periods)", "reuse", "KV", "running", "waiting")
-
-    def cell(name: str, engine: str, form: str = "g") -> str:
-        value = _by(now, f"engine_{name}", "engine").get(engine)
-        return "-" if value is None else format(value, form)
-
-    for engine, alive in sorted(up.items()):
-        draining = _by(now, "engine_draining", "engine").get(engine)
-        table.add_row(
-            engine,
-            ("draining" if draining else "up") if alive else "down",
-            cell("sessions", engine),
-            cell("sessions_limit", engine),
-            cell("lateness_periods", engine, ".2f"),
-            cell("reuse_ratio", engine, ".1%"),
-            cell("kv_usage_ratio", engine, ".0%"),
-            cell("requests_running", engine),
-            cell("requests_waiting", engine),
+def _head(look: Look, server: str) -> Iterator[RenderableType]:
+    version = next(iter(look.by("build_info", "version")), "")
+    state = next((name for name, on in look.by("engine_state", "state").items() if on), "")
+    state = "draining" if look.sum("draining") else f"engines {state}"
+    failed, prompt = look.rate("tick_failures_total"), look.rate("prompt_tokens_total")
+    waits = "units" if "units_waiting" in look.now else "frames"
+    refused, lately = look.sum("sessions_refused_total"), look.rate("sessions_refused_total")
+    figures: list[tuple[str, str, bool]] = [
+        (
+            "sessions",
+            f"{look.by('sessions', 'state').get('open', 0):g} of {look.sum('sessions_limit'):g}",
+            False,
+        ),
+        ("refused", f"{refused:g}", lately > 0),
+        ("decisions", f"{look.rate('ticks_total'):.1f}/s", False),
+        ("failed", f"{failed:.1f}/s", failed > 0),
+        ("p50", _seconds(look.quantile("tick_latency_seconds", 0.5)), False),
+        ("p95", _seconds(look.quantile("tick_latency_seconds", 0.95)), False),
+        ("reuse", f"{look.rate('cached_tokens_total') / prompt:.1%}" if prompt else "-", False),
+        (f"{waits} waiting", f"{look.sum(f'{waits}_waiting'):g}", False),
+        ("store p95", _seconds(look.quantile("store_write_seconds", 0.95)), False),
+        ("memory", f"{look.sum('process_resident_memory_bytes') / 2**20:.0f} MiB", False),
+    ]
+    yield Text.assemble(
+        (f"vigil {version}", "bold"), f" at {server}, ", (state, "" if look.sum("engine_ready") else BAD)
+    )
+    yield _Packed(
+        tuple(
+            Text.assemble((f"{name} ", "dim"), (value, BAD if bad else "bold"))
+            for name, value, bad in figures
         )
+    )
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """Pieces side by side, as many as a line holds; a line breaks between them, never within one."""
+
+    pieces: tuple[Text, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line = Text()
+        for piece in self.pieces:
+            if line and line.cell_len + len(_GAP) + piece.cell_len > options.max_width:
+                yield line
+                line = Text()
+            line = line.append(_GAP).append_text(piece) if line else piece.copy()
+        yield line
+
+
+_GAP = "   "
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A figure of engines by its name; ``bad``: from where on it is shown so."""
+
+    title: str
+    name: str
+    form: str
+    bad: Callable[[float], bool] = lambda _: False
+
+
+_COLUMNS = (
+    _Column("late", "lateness_periods", ".2f", lambda late: late > LATE),
+    _Column("pace", "real_time_factor", ".2f", lambda factor: factor > 1),
+    _Column("kept", "reuse_ratio", ".0%", lambda kept: kept < KEPT),
+    _Column("KV", "kv_usage_ratio", ".0%"),
+    _Column("run", "requests_running", "g"),
+    _Column("wait", "requests_waiting", "g"),
+)
+"""Those that no engine tells are left out."""
+
+
+def _engines(look: Look, up: Mapping[str, float]) -> Table:
+    told = [(column, by) for column in _COLUMNS if (by := look.by(f"engine_{column.name}", "engine"))]
+    sessions, limits = look.by("engine_sessions", "engine"), look.by("engine_sessions_limit", "engine")
+    draining = look.by("engine_draining", "engine")
+    p95 = {name: look.quantile("tick_latency_seconds", 0.95, engine=name) for name in up}
+    table = _table("engine", "state", "sessions", "p95", *(column.title for column, _ in told))
+    for engine, alive in sorted(up.items()):
+        most = limits.get(engine)
+        held = f"{sessions.get(engine, 0):g}" + (f"/{most:g}" if most else "")
+        state = "down" if not alive else "draining" if draining.get(engine) else "up"
+        cells = [
+            Text(format(by[engine], column.form), BAD if column.bad(by[engine]) else "")
+            if engine in by
+            else Text("-")
+            for column, by in told
+        ]
+        table.add_row(engine, Text(state, "" if alive else BAD), held, _seconds(p95[engine]), *cells)
     return table
 
 
-def _tenants(now: Scrape, before: Scrape, ticks: Mapping[str, float], seconds: float) -> Table:
-    table = Table("tenant", "ticks/s", "prompt tokens/s", "reuse")
-    past = {name: _by(before, name, "tenant") for name in _COUNTED}
+def _tenants(look: Look, ticks: Mapping[str, float]) -> Table:
+    table = _table("tenant", "decisions/s", "failed/s", "prompt tokens/s", "reuse")
     rates = {
-        name: {t: (value - past[name].get(t, 0.0)) / seconds for t, value in _by(now, name, "tenant").items()}
-        for name in _COUNTED
+        tenant: [look.rate(f"tenant_{name}_total", tenant=tenant) for name in _COUNTED] for tenant in ticks
     }
-    for tenant in sorted(ticks, key=lambda each: -rates[_COUNTED[0]][each])[:TENANTS]:
-        asked, prompt, cached = (rates[name].get(tenant, 0.0) for name in _COUNTED)
-        table.add_row(tenant, f"{asked:.1f}", f"{prompt:.0f}", f"{cached / prompt:.1%}" if prompt else "-")
+    shown = sorted(rates, key=lambda each: -rates[each][0])[:TENANTS]
+    for tenant in shown:
+        asked, failed, prompt, cached = rates[tenant]
+        reuse = f"{cached / prompt:.1%}" if prompt else "-"
+        table.add_row(tenant, f"{asked:.1f}", f"{failed:.1f}", f"{prompt:.0f}", reuse)
+    if len(rates) > len(shown):
+        table.caption = f"and {len(rates) - len(shown)} more"
     return table
 
 
-_COUNTED = ("tenant_ticks_total", "tenant_prompt_tokens_total", "tenant_cached_tokens_total")
+_COUNTED = ("ticks", "tick_failures", "prompt_tokens", "cached_tokens")
 
 
-def _sum(scrape: Scrape, name: str) -> float:
-    return sum(scrape.get(name, {}).values())
+def _table(first: str, *others: str) -> Table:
+    """Names to the left and whole, figures to the right."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left")
+    table.add_column(first, no_wrap=True, overflow="fold")
+    for title in others:
+        table.add_column(title, justify="left" if title == "state" else "right", no_wrap=True)
+    return table
 
 
-def _by(scrape: Scrape, name: str, label: str) -> dict[str, float]:
-    return {dict(labels).get(label, ""): value for labels, value in scrape.get(name, {}).items()}
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def _looks(http: httpx.Client, every: float) -> Iterator[Look]:
+    """Each after ``every`` seconds."""
+    before, at = _scrape(http), time.monotonic()
+    while True:
+        time.sleep(every)
+        now, then = _scrape(http), time.monotonic()
+        yield Look(now, before, then - at)
+        before, at = now, then
 
 
 def _scrape(http: httpx.Client) -> Scrape:

@@ -6,11 +6,23 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator.top_cli import TopError, page, read
+from orchestrator.client import VigilClient
+from orchestrator.top_cli import BAD, Look, TopError, _Packed, page, read
 from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine
+from tests.native.serving import NativeServed, reference
+
+SERVER = "http://127.0.0.1:8070"
+
+
+async def shown(look: Look, width: int = 80) -> str:
+    console = Console(width=width, record=True)
+    await asyncio.to_thread(console.print, page(look, SERVER))
+    return console.export_text()
 
 
 async def test_a_served_session_is_seen(tmp_path: Path) -> None:
@@ -19,14 +31,59 @@ async def test_a_served_session_is_seen(tmp_path: Path) -> None:
         for number in range(3):
             assert (await served.see(number, "Say." if number == 0 else None)).status_code == 200
         now = read((await served.client.get("/metrics")).text)
-    console = Console(width=140, record=True)
-    await asyncio.to_thread(console.print, page(now, before, 1.0))
-    told = console.export_text()
-    assert "sessions 1 of" in told and "ticks 3.0/s" in told
-    assert fake.url.removeprefix("http://") in told
+    told = await shown(Look(now, before, 1.0))
+    lines = told.splitlines()
+    assert lines[0].endswith(f"at {SERVER}, engines ready")
+    assert "sessions 1 of 64" in lines[1] and "decisions 3.0/s" in lines[1]
+    assert fake.url.removeprefix("http://") in told, "an engine's name is whole on a narrow screen"
     assert "local" in told, "on this machine, without keys, tenants are shown"
+    assert max(map(len, lines)) <= 80
+
+
+async def test_a_full_duplex_service_is_seen(tmp_path: Path) -> None:
+    opening = {"modalities": ["audio", "text"], "ref_audio": reference()}
+    async with NativeServed(tmp_path, engines=2) as served, VigilClient(served.url, session=opening):
+        scrape = read((await served.client.get("/metrics")).text)
+    told = await shown(Look(scrape, scrape, 1.0))
+    assert "pace" in told and "units waiting" in told and "late" not in told
+    rows = [line.split() for line in told.splitlines() if line.startswith(" 127.0.0.1:")]
+    assert sorted(row[1:3] for row in rows) == [["up", "0/4"], ["up", "1/4"]]
+
+
+def test_what_is_wrong_is_marked() -> None:
+    text = """
+vigil_sessions_limit 8.0
+vigil_engine_ready 0.0
+vigil_engine_up{engine="a"} 0.0
+vigil_tick_failures_total{code="engine_timeout",engine="a"} %d.0
+"""
+    look = Look(read(text % 5), read(text % 3), 2.0)
+    figures = page(look, SERVER).renderables[1]
+    assert isinstance(figures, _Packed)
+    marked = [piece.plain for piece in figures.pieces if any(span.style == BAD for span in piece.spans)]
+    assert marked == ["failed 1.0/s"]
 
 
 def test_what_is_no_service() -> None:
-    with pytest.raises(TopError):
-        read("<html>")
+    for text in ("<html>", "vllm:num_requests_running 1.0\n"):
+        with pytest.raises(TopError):
+            read(text)
+
+
+@given(st.lists(st.floats(0.001, 29), min_size=1, max_size=200), st.sampled_from([0.5, 0.95]))
+def test_a_quantile_lies_in_the_bucket_that_has_it(values: list[float], share: float) -> None:
+    ends = [0.01, 0.1, 0.5, 1.0, 5.0, 30.0, float("inf")]
+    counts: dict[tuple[tuple[str, str], ...], float] = {
+        (("le", str(end)),): float(sum(value <= end for value in values)) for end in ends
+    }
+    found = Look({"x_bucket": counts}, {}, 1.0).quantile("x", share)
+    true = sorted(values)[max(0, -(-len(values) * round(share * 100) // 100) - 1)]
+    end = next(end for end in ends if true <= end)
+    assert found is not None
+    assert ([0.0, *ends])[ends.index(end)] <= found <= end
+
+
+def test_a_service_that_was_started_anew_has_counted_from_zero() -> None:
+    look = Look({"ticks_total": {(): 4.0}}, {"ticks_total": {(): 100.0}}, 2.0)
+    assert look.rate("ticks_total") == 2.0
+    assert look.quantile("x", 0.5) is None
