@@ -6,8 +6,8 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends flite espeak-ng \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /app
-COPY requirements/base.txt requirements/base.txt
-RUN pip install --no-cache-dir -r requirements/base.txt
+COPY requirements/traces.txt requirements/traces.txt
+RUN pip install --no-cache-dir -r requirements/traces.txt
 COPY pyproject.toml README.md ./
 COPY orchestrator orchestrator
 COPY memory memory

@@ -277,7 +277,7 @@ class VllmChat:
         entered = False
         response: aiohttp.ClientResponse | None = None
         try:
-            response = await watch.guard(self._http.post(call.route, call.body, request.session, run))
+            response = await watch.guard(self._http.post(call.route, call.body, request, run))
             run.status = response.status
             if response.status != 200:
                 text = await watch.guard(error_body(response.content))

@@ -11,7 +11,7 @@ import orjson
 
 from bridges.circuit import Circuit, Clock
 from bridges.deadline import DeadlineWatch
-from bridges.engine import EngineError, EngineRefused, EngineServerError, EngineUnreachable
+from bridges.engine import ChatRequest, EngineError, EngineRefused, EngineServerError, EngineUnreachable
 from bridges.engine_errors import message_of, refusal
 
 CHAT = "/v1/chat/completions"
@@ -76,12 +76,16 @@ class ChatHttp:
         self._client: aiohttp.ClientSession | None = None
 
     async def post(
-        self, route: str, body: bytes, session: str | None = None, run: Run | None = None
+        self, route: str, body: bytes, request: ChatRequest | None = None, run: Run | None = None
     ) -> aiohttp.ClientResponse:
         if self._client is None:  # made in the loop that uses it
             self._client = self._connected()
         self.sent_bytes += len(body)
-        headers: Mapping[str, str] | None = {"x-session-id": session} if session else None
+        headers: dict[str, str] = {}
+        if request is not None and request.session:
+            headers["x-session-id"] = request.session
+        if request is not None and request.traceparent:
+            headers["traceparent"] = request.traceparent
         return await self._client.post(
             self._base_url + route, data=body, headers=headers, allow_redirects=False, trace_request_ctx=run
         )

@@ -99,6 +99,7 @@ class ChatRequest:
     :param deadlines: both are enforced
     :param session: key of the session, for engines behind a router that pins by header
     :param window: requests of one window grow from one another: their prompt may go as token ids
+    :param traceparent: the trace that the engine goes on with, as W3C Trace Context writes it
     :param purpose: what it is for (``decision 12``, ``summary 3/1``), for whoever records it; never sent
     """
 
@@ -108,6 +109,7 @@ class ChatRequest:
     session: str | None = None
     purpose: str = ""
     window: str | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ from orchestrator.settings import Settings
 from orchestrator.source_rules import SourceRules
 from orchestrator.sources import SourceLimits, Sources
 from orchestrator.text_access import ImageAccess
+from orchestrator.tracing import TickTracing, tracing_of
 from orchestrator.track import Built, Track
 from orchestrator.version import vigil_version
 
@@ -82,9 +83,16 @@ class Core:
     """
 
     def __init__(
-        self, settings: Settings, track: Track, keeper: Keeper, clock: Clock, ids: Ids = system_ids
+        self,
+        settings: Settings,
+        track: Track,
+        keeper: Keeper,
+        clock: Clock,
+        ids: Ids = system_ids,
+        tracing: TickTracing | None = None,
     ) -> None:
         self.settings = settings
+        self.tracing = tracing
         self.track = track
         self.clock = clock
         self.ids = ids
@@ -168,6 +176,8 @@ class Core:
             await self.records.aclose()
         await self.keeper.aclose()
         await self.track.aclose()
+        if self.tracing is not None:
+            await self.tracing.aclose()
 
     def memory_of(self, session_id: str) -> MemoryView:
         """The memory of a live session; an empty view of one that is gone."""
@@ -199,6 +209,7 @@ class Core:
         if self.records is not None:
             await self.records.opening(session_id, kept)
         ended, released = kept.ended, kept.released
+        trace = self.tracing.session(session_id, spec.tenant) if self.tracing is not None else None
 
         def on_output(output: BackendOutput) -> None:
             if isinstance(output, TickStarted):
@@ -206,6 +217,8 @@ class Core:
             elif isinstance(output, TickDone) and (cost := _cost(output.record)):
                 self.quotas.spend(spec.tenant, Meter.TICKS, self.clock.now(), cost)
             self.metrics.observe(output, spec.tenant)
+            if trace is not None:
+                trace.seen(output)
 
         async def on_closed(reason: str) -> None:
             try:
@@ -214,7 +227,8 @@ class Core:
                 self._endings[session_id] = asyncio.create_task(self._let_go(session_id, released))
 
         built = await self.track.build(spec, kept)
-        observed = Observed(built.backend, on_output, on_closed, tally.counts["frames"])
+        on_append = trace.appended if trace is not None else None
+        observed = Observed(built.backend, on_output, on_closed, tally.counts["frames"], on_append)
         self._parts[session_id] = _Parts(built, observed, tally)
         return SessionParts(observed, ToldLog(kept.log), kept.record, session_id)
 
@@ -285,6 +299,7 @@ class Core:
             **(store_readings(self.keeper.store.statistics()) if self.keeper.store else {}),
             **(self.records.readings() if self.records else {}),
             **(self.owning.readings() if self.owning else {}),
+            **(self.tracing.readings() if self.tracing else {}),
             **self.sources.readings(),
             **self.track.readings(tuple(parts.built for parts in self._parts.values())),
         }
@@ -308,12 +323,12 @@ async def open_core(
         check_settings(settings, engines)
     clock = SystemClock()
     keeper = await _durable(settings, clock) if durable else TransientKeeper(clock)
-    track: Track
-    if isinstance(engines, Engines):
-        track = await replay_track(settings, engines, clock, system_ids, keeper.salt, speaker, ears)
-    else:
-        track = NativeTrack(settings, engines, clock, system_ids)
-    return Core(settings, track, keeper, clock)
+    if not isinstance(engines, Engines):
+        return Core(settings, NativeTrack(settings, engines, clock, system_ids), keeper, clock)
+    tracing = tracing_of(settings.tracing, clock)
+    through = tracing.through if tracing is not None else None
+    track = await replay_track(settings, engines, clock, system_ids, keeper.salt, speaker, ears, through)
+    return Core(settings, track, keeper, clock, tracing=tracing)
 
 
 async def _durable(settings: Settings, clock: SystemClock) -> DurableKeeper:

@@ -23,6 +23,7 @@ class Observed:
     :param on_output: told of every output, in order, before the session is
     :param on_closed: awaited once what is kept of the session is complete, with the reason given first
     :param frames: taken before, where a session goes on after a restart
+    :param on_append: told of every append's operation id as it comes in
     """
 
     def __init__(
@@ -31,10 +32,12 @@ class Observed:
         on_output: Callable[[BackendOutput], None],
         on_closed: Callable[[str], Awaitable[None]],
         frames: int = 0,
+        on_append: Callable[[str], None] | None = None,
     ) -> None:
         self._backend = backend
         self._on_output = on_output
         self._on_closed = on_closed
+        self._on_append = on_append
         self._closed = False
         self._reason = ""
         self.frames = frames
@@ -55,6 +58,8 @@ class Observed:
         await self._backend.open(config)
 
     async def append(self, unit: InputUnit, fence: Fence, operation_id: str) -> None:
+        if self._on_append is not None:
+            self._on_append(operation_id)
         await self._backend.append(unit, fence, operation_id)
         self.frames += len(unit.frames)
         self.newest_ms = max(self.newest_ms, *(frame.media_time_ms for frame in unit.frames), 0)

@@ -330,6 +330,23 @@ class EarsGroup(Group):
         return self
 
 
+class TracingGroup(Group):
+    """Traces of decisions for an OpenTelemetry collector; the standard OTEL_* variables hold too."""
+
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="root of a collector that takes OTLP over HTTP, as http://127.0.0.1:4318; default:"
+        " OTEL_EXPORTER_OTLP_ENDPOINT; with neither nothing is traced",
+    )
+    sample: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of decisions that are traced; default: OTEL_TRACES_SAMPLER, else 1",
+    )
+
+
 class Webhook(Group):
     """Events of all sessions, sent to one receiver: signed, in order, tried again until they are taken."""
 

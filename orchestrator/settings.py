@@ -51,6 +51,7 @@ from orchestrator.setting_groups import (
     StoreGroup,
     Summarizer,
     Timeouts,
+    TracingGroup,
     VoiceGroup,
     Webhook,
     json_list,
@@ -124,6 +125,7 @@ class Settings(BaseSettings):
     ears: EarsGroup = EarsGroup()  # type: ignore[call-arg]
     voice: VoiceGroup = VoiceGroup()  # type: ignore[call-arg]
     webhook: Webhook = Webhook()  # type: ignore[call-arg]
+    tracing: TracingGroup = TracingGroup()  # type: ignore[call-arg]
     auth: Auth = Auth()  # type: ignore[call-arg]
 
     @field_validator("solvers", mode="before")

@@ -60,6 +60,13 @@ def test_no_room_but_the_engine_launcher_imports_the_engine() -> None:
         assert not found or allowed, (path, found)
 
 
+def test_one_file_knows_how_traces_are_sent() -> None:
+    """It is an extra: what imports it is imported only where somebody asks for traces."""
+    for path in sources(*(ROOT / r for r in ROOMS)):
+        found = "opentelemetry" in imported(ast.parse(path.read_text()))
+        assert not found or path == ROOT / "bridges/traces.py", path
+
+
 def test_no_code_branches_on_a_models_name() -> None:
     """Profiles and prompt packs are data; session, runtime, memory and backends never name a model."""
     folders = (ROOT / "orchestrator/session", ROOT / "orchestrator/runtime", ROOT / "orchestrator/backends")

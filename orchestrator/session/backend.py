@@ -338,11 +338,32 @@ class TurnEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class TickTimes:
+    """When a tick came where, in monotonic seconds.
+
+    :param admitted: its newest frame was recorded; without frames, when it began
+    :param due: nothing but its turn at the engine kept it from beginning
+    :param asked: its request was ready, and what it shows durable; ``None``: the engine was not asked
+    :param first_token: of the answer; ``answered``: its end
+    :param judged: it was settled what comes of it
+    """
+
+    admitted: float
+    due: float
+    begun: float
+    judged: float
+    asked: float | None = None
+    first_token: float | None = None
+    answered: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TickDone:
     """One tick is finished, whatever came of it: the record behind ``decisions.jsonl`` and ``vigil.tick``.
 
     :param operations: operations of ``TickStarted`` that are now answered (failed, if ``error_code`` is set)
     :param record: plain values, one per column of ``decisions.jsonl``
+    :param times: of a tick that a backend measures so
     """
 
     fence: Fence
@@ -350,6 +371,7 @@ class TickDone:
     operations: tuple[str, ...]
     record: Mapping[str, Any]
     error_code: str | None = None
+    times: TickTimes | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

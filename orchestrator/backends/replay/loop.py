@@ -228,11 +228,11 @@ class TickLoop:
             await first_of(self._wake.wait(), self._tools.clock.sleep(seconds))
 
     async def _tick(self) -> None:
-        tools = self._tools
+        tools, due_at = self._tools, self._tools.clock.now()
         self._leave_soon()
         ask, _ = tools.journal.policy.ask(words=bool(self._words), auto=self.auto)
         if ask is Ask.NOBODY:
-            await self._after(await self._run_tick())
+            await self._after(await self._run_tick(due_at))
             return
         lane = tools.place.suspect_lane if tools.suspects.any(tools.journal.waiting) else nullcontext()
         async with lane:
@@ -241,7 +241,7 @@ class TickLoop:
             try:
                 if self._wait_s() != 0:  # cancelled or cleared while it waited for its turn
                     return
-                ended = await self._run_tick()
+                ended = await self._run_tick(due_at)
             finally:
                 tools.permits.done(tools.session_id)
             await self._after(ended)
@@ -253,7 +253,7 @@ class TickLoop:
             self._left_window = window
             tools.journal.write(MoveWanted(engine=tools.place.name or ""))
 
-    async def _run_tick(self) -> Ended:
+    async def _run_tick(self, due_at: float) -> Ended:
         tools = self._tools
         words, options = bool(self._words), self._words[0] if self._words else None
         ask, reason = tools.journal.policy.ask(words=words, auto=self.auto)
@@ -263,7 +263,7 @@ class TickLoop:
             begun = self._apart(begun)
         self._pace.started(tools.clock.now(), begun.media_time_ms)
         return await tools.runner.run(
-            begun, self.fence, ask, reason, words=words, asked=self.asked.over(options)
+            begun, self.fence, ask, reason, words=words, asked=self.asked.over(options), due_at=due_at
         )
 
     def _apart(self, begun: TickBegun) -> TickBegun:

@@ -41,6 +41,7 @@ from orchestrator.session.backend import (
     TextDelta,
     TickDone,
     TickStarted,
+    TickTimes,
     TurnEnd,
 )
 from orchestrator.session.fence import Fence
@@ -63,6 +64,7 @@ class Flight:
     :param frames: new frames that ride it
     :param prefix: assistant text that the reply continues, if words were asked for
     :param reason: why it will be silent, if that is known before
+    :param due_at: when it could have started but for its turn; the other times as in ``TickTimes``
     :param plan_frames: frames of the whole prompt
     :param shown: text that the client has
     :param abort: why its request was ended early, if it was
@@ -78,11 +80,26 @@ class Flight:
     reason: Reason | None
     words: bool
     started_at: float
+    due_at: float
+    asked_at: float | None = None
+    first_token_at: float | None = None
+    answered_at: float | None = None
     plan_frames: int = 0
     shown: str = ""
     decided: bool = False
     abort: str | None = None
     request: asyncio.Task[Reply] | None = None
+
+    def times(self, judged: float) -> TickTimes:
+        return TickTimes(
+            self.admitted_at,
+            self.due_at,
+            self.started_at,
+            judged,
+            self.asked_at,
+            self.first_token_at,
+            self.answered_at,
+        )
 
     @property
     def admitted_at(self) -> float:
@@ -145,8 +162,10 @@ class TickRunner:
         *,
         words: bool,
         asked: Asked,
+        due_at: float,
     ) -> Ended:
-        """One tick from its first fact to its record. ``words``: a reply is asked for, not a decision."""
+        """One tick from its first fact to its record. ``words``: a reply is asked for, not a decision.
+        ``due_at``: when it could have started but for its turn."""
         tools = self._tools
         tools.journal.write(begun)
         waiting = tools.journal.waiting
@@ -161,6 +180,7 @@ class TickRunner:
             reason=reason,
             words=words,
             started_at=tools.clock.now(),
+            due_at=due_at,
         )
         self._idle.clear()
         try:
@@ -278,6 +298,7 @@ class TickRunner:
             f"{tools.session_id}/{plan.window}",
         )
         await tools.journal.flush_shown()  # a frame is durable before it is sent
+        flight.asked_at = tools.clock.now()
 
         async def show(text: str) -> None:
             if not flight.decided:
@@ -288,7 +309,10 @@ class TickRunner:
             await tools.stream.put(TextDelta(flight.fence, text))
             flight.shown += text
 
-        return await call.run(tools.engine, request, tools.images, show)
+        reply = await call.run(tools.engine, request, tools.images, show)
+        flight.answered_at = tools.clock.now()
+        flight.first_token_at = flight.answered_at - (reply.finished.total_ms - reply.finished.ttft_ms) / 1000
+        return reply
 
     # --- ending a tick --------------------------------------------------------------------------------------
 
@@ -346,7 +370,7 @@ class TickRunner:
             if finished is not None:
                 await tools.stream.put(Metrics(flight.fence, {"0": _figures(finished)}))
             await tools.stream.put(TurnEnd(flight.fence))
-        await self._done(flight, row)
+        await self._done(flight, row, done_at)
         return Ended(flight, verdict, suspect=finished is not None and finished.suspect)
 
     def _audit(self, flight: Flight, verdict: Verdict, usage: Usage) -> AuditResult:
@@ -364,17 +388,19 @@ class TickRunner:
     async def _broken(self, flight: Flight, code: str, error: EngineError | None) -> Ended:
         """No whole answer. What was shown stands; with nothing shown the tick leaves no scar."""
         tools = self._tools
-        row = self._rows.broken(flight, code, done_at=tools.clock.now())
+        done_at = tools.clock.now()
+        row = self._rows.broken(flight, code, done_at=done_at)
         if flight.shown:
             self._keep_shown(flight, code, row)
             await tools.journal.flush()
             await tools.stream.put(TurnEnd(flight.fence, "incomplete", code))
-            await self._done(flight, row)
+            await self._done(flight, row, done_at)
             return Ended(flight, error=error)
         tools.journal.write(TickFailed(tick=flight.tick, media_time_ms=flight.begun.media_time_ms, code=code))
         # What the user cancelled is told to whoever waits; what failed goes on waiting for the next tick.
         told = tools.operations.give_up(flight.operations) if code == CANCELLED else ()
-        await tools.stream.put(TickDone(flight.fence, flight.tick, told, row, error_code=code))
+        times = flight.times(done_at)
+        await tools.stream.put(TickDone(flight.fence, flight.tick, told, row, code, times))
         return Ended(flight, error=error)
 
     def _keep_shown(self, flight: Flight, code: str, row: Mapping[str, Any]) -> None:
@@ -395,9 +421,10 @@ class TickRunner:
             )
         )
 
-    async def _done(self, flight: Flight, row: Mapping[str, Any]) -> None:
+    async def _done(self, flight: Flight, row: Mapping[str, Any], done_at: float) -> None:
         operations = self._tools.operations.answered(flight.tick, flight.begun.frame_ids)
-        await self._tools.stream.put(TickDone(flight.fence, flight.tick, operations, row))
+        times = flight.times(done_at)
+        await self._tools.stream.put(TickDone(flight.fence, flight.tick, operations, row, times=times))
 
 
 def response_key(tick: int) -> str:
