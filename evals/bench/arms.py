@@ -29,6 +29,7 @@ from evals.load.pictures import commented
 from orchestrator.engines.fleet import Judged
 
 ARMS = ("ours", "ids", "uuids", "resend", "no_cache")
+PATHS = ARMS[:3]
 # Greedy, with no penalties: all give the same answer of the same length.
 GREEDY: Mapping[str, Any] = {"temperature": 0.0}
 SAMPLING = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed")

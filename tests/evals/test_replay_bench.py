@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image
 from rich.console import Console
 
-from evals.bench.arms import ARMS, Sample
+from evals.bench.arms import ARMS, PATHS, Sample
 from evals.bench.pictures import squares
 from evals.bench.replay_bench import Design, measure, result_of, show
 from evals.load.pictures import commented
@@ -58,12 +58,14 @@ def test_goals_and_table():
     good = result_of(
         {10: samples_of(10, 11, 30), 100: samples_of(20, 40, 400)}, {"model": "m", "version": "1"}
     )
-    assert list(good["goals"].values()) == [True, True]
+    assert list(good["goals"].values()) == [True, True, True]
     assert good["points"][1]["no_cache_to_ours"] == 20.0
     assert good["points"][1]["uuids_to_ids"] == {"p50_ms": 2.0, "front_ms": 2.0}
     assert good["machine"]["cores"] >= 1
     bad = result_of({10: samples_of(12, 11, 30), 100: samples_of(60, 80, 400)}, {})
-    assert list(bad["goals"].values()) == [False, False]
+    paths = {100: {arm: each for arm, each in samples_of(20, 30, 400).items() if arm in PATHS}}
+    assert list(result_of(paths, {})["goals"].values()) == [True]
+    assert list(bad["goals"].values()) == [False, False, False]
     printed = io.StringIO()
     show(good, Console(file=printed, width=140))
     assert "20.00x" in printed.getvalue()
