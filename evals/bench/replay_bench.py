@@ -122,8 +122,7 @@ def _figures(samples: Sequence[Sample]) -> dict[str, Any]:
         "ticks": len(samples),
         "p50_ms": round(percentile(times, 0.5) or 0.0, 1),
         "p95_ms": round(percentile(times, 0.95) or 0.0, 1),
-        # A mean: the system counts processor time in steps of 10 ms.
-        "front_ms": round(sum(fronts) / len(fronts), 1) if fronts else None,
+        "front_ms": round(percentile(fronts, 0.5) or 0.0, 1) if fronts else None,
         "prompt_tokens": median("prompt_tokens"),
         "cached_tokens": median("cached_tokens"),
         "completion_tokens": median("completion_tokens"),
@@ -250,10 +249,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="replay_bench", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--engine", default="programmed-cpu", help="URL or profile (default: %(default)s)")
     parser.add_argument("--paths", action="store_true", help="compare prompts as ids with messages alone")
+    parser.add_argument("--sessions", type=int, default=DESIGN.sessions, help="default: %(default)s")
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = parser.parse_args()
     console = Console()
-    design = replace(DESIGN, arms=PATHS) if arguments.paths else DESIGN
+    arms = PATHS if arguments.paths else ARMS
+    design = replace(DESIGN, arms=arms, sessions=arguments.sessions)
 
     def tell(line: str) -> None:
         console.print(line, style="dim", markup=False, highlight=False)
