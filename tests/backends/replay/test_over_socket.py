@@ -133,17 +133,16 @@ async def test_windows_go_by_ids_through_handovers_queries_and_evictions(kind: A
                 await s.query("tell me about people")
             if number == 47:
                 await s.session.submit(ClearQuery())
-            if number == 61:
-                engine.image_cache.drop(engine.asked[-1].images[-1])
+            if number in (61, 62, 63):  # one of these may begin a window, whose prompt goes as messages
+                decided = [seen for seen in engine.asked if seen.kind == "decide"]
+                engine.image_cache.drop(decided[-1].images[-1])
             assert (await s.frame(number)).error_code is None
         rows = [o.record for o in s.outcomes]
         switches = len(await s.facts("window_switched"))
         assert switches >= 4
-        assert [row["path_fallback"] for row in rows if row["path_fallback"]] in (
-            ["evicted"],
-            ["engine_server_error"],
-        )
-        assert sum(row["path"] == kind for row in rows) >= 90 - 2 * switches - 2
+        fallbacks = [row["path_fallback"] for row in rows if row["path_fallback"]]
+        assert set(fallbacks) == {"evicted"} and len(fallbacks) <= 3
+        assert sum(row["path"] == kind for row in rows) >= 90 - 2 * switches - 8
         inside = [r for a, r in pairwise(rows) if a["window"] == r["window"]]
         kept = [r for r in inside if r["cached_tokens"] == r["expected_cached_tokens"]]
         assert len(kept) >= 0.98 * len(inside)
