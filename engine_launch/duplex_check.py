@@ -29,6 +29,7 @@ class _Run:
     api_key: str | None
     deadline_s: float
     model: str = ""
+    version: str | None = None
     checks: list[Check] = field(default_factory=list)
 
     def note(self, name: str, status: Status, detail: str, remedy: str = "") -> None:
@@ -60,13 +61,14 @@ def duplex_check(
     except NoAnswer as error:
         run.note("engine", Status.FAIL, f"it is wedged: {error}", _LOG)
         alive = False
-    return SelfCheck(EngineFacts(model=run.model) if alive else None, tuple(run.checks))
+    return SelfCheck(EngineFacts(model=run.model, version=run.version) if alive else None, tuple(run.checks))
 
 
 def _reachable(run: _Run, wanted: str | None) -> bool:
     try:
         with EngineHttp(run.url, api_key=run.api_key, deadline_s=run.deadline_s) as engine:
             served = [str(card["id"]) for card in engine.models()]
+            told = engine.send("GET", "/version").json.get("version")
     except Unreachable as error:
         run.note(
             "reachable",
@@ -79,6 +81,7 @@ def _reachable(run: _Run, wanted: str | None) -> bool:
         run.note("engine", Status.FAIL, f"it is wedged: no answer in {run.deadline_s:g} s ({error})", _LOG)
         return False
     run.note("reachable", Status.OK, run.url)
+    run.version = str(told) if told else None
     if not served or (wanted is not None and wanted not in served):
         known = ", ".join(served) or "none"
         run.note("model", Status.FAIL, f"{wanted or 'a model'} is not served", f"Served models: {known}.")

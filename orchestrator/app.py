@@ -312,16 +312,18 @@ async def open_core(
     durable: bool,
     speaker: Speaker | None = None,
     ears: Ears | None = None,
+    clock: Clock | None = None,
 ) -> Core:
     """:param durable: sessions live in the data folder; else only as long as the process
     :param speaker: gives sessions a voice whose model only writes; ``ears``: one that only reads hears with
+    :param clock: by which all of it lives; default: the system's
     :raises SetupError: the settings ask for what these engines cannot do
     """
     if isinstance(engines, Engine):
         engines = Engines.of(engines)
     if isinstance(engines, Engines):
         check_settings(settings, engines)
-    clock = SystemClock()
+    clock = clock or SystemClock()
     keeper = await _durable(settings, clock) if durable else TransientKeeper(clock)
     if not isinstance(engines, Engines):
         return Core(settings, NativeTrack(settings, engines, clock, system_ids), keeper, clock)
@@ -331,7 +333,7 @@ async def open_core(
     return Core(settings, track, keeper, clock, tracing=tracing)
 
 
-async def _durable(settings: Settings, clock: SystemClock) -> DurableKeeper:
+async def _durable(settings: Settings, clock: Clock) -> DurableKeeper:
     kept, url = settings.store, settings.store.url
     keeping = Keeping(
         session_ms=None if kept.session_days is None else int(kept.session_days * DAY_MS),

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from engine_launch import supervisor
 from engine_launch.duplex_check import duplex_check
 from engine_launch.errors import LaunchError, ProfileError
+from engine_launch.facts import EngineFacts
 from engine_launch.launch import up
 from engine_launch.profile import load_profile
 from engine_launch.selfcheck import SelfCheck, Status
@@ -32,12 +33,14 @@ class NativeEngines:
 
     :param urls: ``http://host:port`` of each, the first choice first
     :param started: those that this process started, and should stop at its end
+    :param version: of the first that answers, if it tells
     """
 
     urls: tuple[str, ...]
     model: str
     profile: NativeProfile
     started: tuple[Running, ...] = ()
+    version: str | None = None
 
     def stop(self) -> None:
         """Stop what was started here. Blocks for some seconds each."""
@@ -83,27 +86,27 @@ def prepare_native(settings: Settings, family: str, tell: Tell) -> NativeEngines
         raise SetupError(str(error), "unknown_family", Exit.USAGE) from error
     urls: list[str] = []
     started: list[Running] = []
-    models: list[str] = []
+    found: list[EngineFacts] = []
     try:
         for target in settings.engines:
             url = _http(target) if is_url(target) else _run(target, profile, started, tell)
             urls.append(url)
             tell(f"engine: {url}: opening a session to see what it can do")
             check = duplex_check(url, duplex_spec(profile), model=settings.model, api_key=_key(settings))
-            if (model := _judge(url, check, tell)) is not None:
-                models.append(model)
-        if not models:
+            if (facts := _judge(url, check, tell)) is not None:
+                found.append(facts)
+        if not found:
             raise SetupError("no engine answers", "engine_unreachable", Exit.ENGINE_UNREACHABLE)
-        if len(set(models)) > 1:
+        if len(models := sorted({each.model for each in found})) > 1:
             raise SetupError(
-                f"the engines serve different models ({', '.join(sorted(set(models)))}); name engines of one",
+                f"the engines serve different models ({', '.join(models)}); name engines of one",
                 "engines_differ",
                 Exit.USAGE,
             )
     except BaseException:
         NativeEngines((), "", profile, tuple(started)).stop()
         raise
-    return NativeEngines(tuple(urls), models[0], profile, tuple(started))
+    return NativeEngines(tuple(urls), models[0], profile, tuple(started), found[0].version)
 
 
 def _run(named: str, profile: NativeProfile, started: list[Running], tell: Tell) -> str:
@@ -123,8 +126,8 @@ def _run(named: str, profile: NativeProfile, started: list[Running], tell: Tell)
     return running.url.rstrip("/").removesuffix("/v1")
 
 
-def _judge(url: str, check: SelfCheck, tell: Tell) -> str | None:
-    """The model it serves; ``None``: it gives no answer now."""
+def _judge(url: str, check: SelfCheck, tell: Tell) -> EngineFacts | None:
+    """What is known of it; ``None``: it gives no answer now."""
     for each in check.checks:
         if each.status is not Status.OK:
             tell(f"engine: {url}: {each.name}: {each.detail}. {each.remedy}".rstrip())
@@ -134,7 +137,7 @@ def _judge(url: str, check: SelfCheck, tell: Tell) -> str | None:
     for name in sorted(_UNFIT & failed.keys()):
         wrong = failed[name]
         raise SetupError(f"{url}: {name}: {wrong.detail}. {wrong.remedy}", "engine_unfit", Exit.MODEL_MISSING)
-    return check.facts.model if check.facts is not None else None
+    return check.facts
 
 
 def _no_family(why: str) -> SetupError:

@@ -46,6 +46,19 @@ _PIXELS = FrameBounds(28 * 28, 1920 * 1920)
 _READY = frozenset({"up", "behind"})
 
 
+def specs_of(settings: Settings, engines: NativeEngines) -> list[EngineSpec]:
+    """Where each engine is, and what it holds and admits."""
+    profile = engines.profile
+    secret = settings.engine_api_key
+    key = secret.get_secret_value() if secret else None
+    limit = settings.limits.engine_sessions or profile.max_sessions
+    rolls_over = profile.horizon.seed is not Seed.NONE and profile.horizon.context_tokens is not None
+    return [
+        EngineSpec(engine_name(url), LinkOptions(url, engines.model, key), limit, rolls_over)
+        for url in engines.urls
+    ]
+
+
 class NativeLasting:
     """A native session goes on from its log of facts, whatever has become of its profile."""
 
@@ -82,16 +95,13 @@ class NativeTrack:
         self._clock = clock
         self._ids = ids
         self._counts = LinkCounts()
-        secret = settings.engine_api_key
-        key = secret.get_secret_value() if secret else None
-        options = {engine_name(url): LinkOptions(url, engines.model, key) for url in engines.urls}
-        limit = settings.limits.engine_sessions or profile.max_sessions
-        rolls_over = profile.horizon.seed is not Seed.NONE and profile.horizon.context_tokens is not None
-        self._places = limit * len(options)
-        self.pool = EnginePool(
-            [EngineSpec(name, each, limit, rolls_over) for name, each in options.items()], clock
+        specs = specs_of(settings, engines)
+        self._places = sum(spec.max_sessions for spec in specs)
+        self.pool = EnginePool(specs, clock)
+        one = specs[0].options
+        self._instances = EngineInstances(
+            dict(zip((spec.name for spec in specs), engines.urls, strict=True)), one.api_key
         )
-        self._instances = EngineInstances(dict(zip(options, engines.urls, strict=True)), key)
         self._summarizer = summarizer_of(settings)
         self._solvers = solver_chain(settings)
         if self._solvers is not None and not profile.tools:
@@ -100,7 +110,6 @@ class NativeTrack:
         self._delegating = DelegatingOptions(delegation.in_flight, delegation.deadline_s, delegation.frames)
         self._watch_s = settings.timeouts.watch_s
         self._pending_bytes = settings.realtime.input_bytes
-        one = next(iter(options.values()))
         # An update goes behind all input that waits, and that leaves on the stream's clock.
         backlog_s = self._pending_bytes / (SAMPLE_BYTES * profile.audio.input_rate_hz)
         self.runtime = RuntimeLimits(

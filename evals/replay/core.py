@@ -11,7 +11,9 @@ from evals.replay.drive import Sampling
 from evals.replay.options import Exit, ReplayError, ReplayOptions
 from orchestrator.app import Core, open_core
 from orchestrator.engine_setup import Engine, prepare_engine
+from orchestrator.exits import Exit as SetupExit
 from orchestrator.exits import SetupError
+from orchestrator.native_setup import native_family
 from orchestrator.settings import Settings, SettingsError, load_settings
 
 
@@ -41,6 +43,13 @@ def engine_of(settings: Settings, tell: Callable[[str], None]) -> Iterator[Engin
     Outside the event loop, so that Ctrl-C ends the wait for an engine at once.
     """
     try:
+        if (family := native_family(settings)) is not None:
+            raise SetupError(
+                f"{settings.engine} is a full-duplex engine ({family}), which is not asked tick by tick:"
+                " recordings are played to it by vigil eval run, or by vigil replay --audio and --server",
+                "full_duplex",
+                SetupExit.USAGE,
+            )
         engine = prepare_engine(settings, tell)
     except SetupError as error:
         raise _ended(error) from error

@@ -15,13 +15,14 @@ import orjson
 from jinja2 import Environment, PackageLoader, Template
 
 from evals import stats
-from evals.metrics.measures import BY_NAME, Better, Unit
+from evals.metrics.measures import BY_NAME, Better, Measure, Unit
+from evals.metrics.sound import heard_of
 from evals.readers.clip import Clip
 from evals.report import suite_plots as plots
 from evals.report.plots import ceiling
 from evals.report.render import clock, number, percent, size, when
 from evals.report.suite_plots import Mark
-from evals.scoring.tables import interval
+from evals.scoring.tables import interval, sound_table
 from evals.scoring.tables import number as measured
 from evals.stats import Row
 
@@ -79,18 +80,30 @@ class ReportClip:
     rows: Sequence[Row]
     page: str | None = None
 
+    @property
+    def heard(self) -> bool:
+        """It was played to a model that listens and speaks."""
+        return any(row.get("kind") == "unit" for row in self.rows)
+
+    @property
+    def shown_s(self) -> float:
+        """Where its timeline ends, if the clip does not tell."""
+        ends = [float(row["end_ms"]) / 1000 for row in self.rows if row.get("kind") == "unit"]
+        times = [float(row["media_time_s"]) + 1.0 for row in self.rows if row.get("media_time_s") is not None]
+        return max([*ends, *times], default=0.0)
+
 
 def render_suite(
     manifest: Mapping[str, Any],
     scores: Mapping[str, Any],
     clips: Sequence[ReportClip],
-    thumbs: Mapping[tuple[str, int], str],
+    thumbs: Mapping[int, str],
     audit: Mapping[str, Any] | None = None,
 ) -> str:
     """The page as text.
 
     :param manifest: ``run.json``; ``scores``: ``scores.json``
-    :param thumbs: JPEG data URLs by clip and tick, of wrong decisions
+    :param thumbs: JPEG data URLs of wrong decisions, by their place in ``scores.json``
     :param audit: ``audit.json``, if wrong decisions were asked again
     """
     rows = [row for each in clips for row in each.rows]
@@ -102,14 +115,15 @@ def render_suite(
     return _template().render(
         run=manifest,
         scores=scores,
-        tiles=_tiles(figures, rows, asked),
+        tiles=_tiles(figures, rows, asked, scores["sound"]),
+        sound=sound_table(scores["sound"]).rows,
         overall=_measures(figures),
         skills=_groups(scores["groups"], "skill:"),
         kinds=_groups(scores["groups"], "kind:"),
         curve=curve,
         curve_best=scores["curve"]["best"],
         clips=[_clip(each, scores["clips"].get(each.clip.id, {})) for each in clips],
-        gallery=[_wrong(entry, clips, thumbs) for entry in wrong[:GALLERY_CAP]],
+        gallery=[_wrong(entry, clips, thumbs.get(n)) for n, entry in enumerate(wrong[:GALLERY_CAP])],
         wrong_total=len(wrong),
         whys=_whys(wrong),
         latency=plots.histogram(latency, "Decisions by latency"),
@@ -125,15 +139,25 @@ def render_suite(
 
 
 def _tiles(
-    figures: Mapping[str, Any], rows: Sequence[Row], asked: Sequence[Row]
+    figures: Mapping[str, Any], rows: Sequence[Row], asked: Sequence[Row], sound: Mapping[str, Any]
 ) -> list[tuple[str, str, str]]:
     """(title, value, what is told below it)."""
     tiles = []
     for name in TILES:
         if name in figures:
             measure, told = BY_NAME[name], figures[name]
-            bounds = interval(told, measure)
+            bounds = _bounds(told, measure)
             tiles.append((measure.title, measured(told["value"], measure.unit), bounds))
+    if sound:
+        first, turns = sound["client_timing"]["response_created_to_first_audio_ms"], sound["turns"]
+        waited = number(turns["speech_end_to_first_audio_ms"]["p50"], "ms")
+        tiles.append(
+            ("Answered in time", f"{turns['in_time']} of {turns['count']}", f"median {waited} after it")
+        )
+        tiles.append(
+            ("First sound, median", number(first["p50"], "ms"), f"95 % within {number(first['p95'], 'ms')}")
+        )
+        return tiles
     spread = stats.spread(stats.column(asked, "latency_ms"))
     tiles.append(("Latency, median", number(spread.p50, "ms"), f"95 % within {number(spread.p95, 'ms')}"))
     tiles.append(("Prompt reused", percent(stats.reuse_ratio(rows)), "from the engine's cache"))
@@ -153,11 +177,16 @@ def _measure(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "title": measure.title,
         "value": measured(told["value"], measure.unit),
-        "interval": interval(told, measure),
+        "interval": _bounds(told, measure),
         "count": f"{told['count']:g}" if measure.unit is not Unit.PER_HOUR else f"{told['count']:.2f} h",
         "better": "higher is better" if measure.better is Better.HIGHER else "lower is better",
         "bar": plots.whisker(_positive(told), top) if drawn else None,
     }
+
+
+def _bounds(told: Mapping[str, Any], measure: Measure) -> str:
+    """Nothing where no interval is known: a dash below a value tells nobody anything."""
+    return "" if told["low"] is None else interval(told, measure)
 
 
 def _positive(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,7 +207,7 @@ def _groups(groups: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 def _cell(name: str, told: Mapping[str, Any] | None) -> tuple[str, str]:
     """A measure and its interval, as text."""
     measure = BY_NAME[name]
-    return ("–", "") if told is None else (measured(told["value"], measure.unit), interval(told, measure))
+    return ("–", "") if told is None else (measured(told["value"], measure.unit), _bounds(told, measure))
 
 
 def _whys(wrong: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, int]]:
@@ -205,9 +234,7 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]
 
 def _clip(each: ReportClip, told: Mapping[str, Any]) -> dict[str, Any]:
     clip, rows = each.clip, each.rows
-    asked = [row for row in rows if stats.asked_engine(row)]
-    last = float(rows[-1].get("media_time_s") or 0.0) + 1.0 if rows else 0.0
-    length = max(clip.duration_s or 0.0, last, 1.0)
+    length = max(clip.duration_s or 0.0, each.shown_s, 1.0)
     slots = told.get("slots", [])
     acts = _acts(slots, told.get("acts", []))
     scored = [(float(r["media_time_s"]), float(r["score"])) for r in rows if r.get("score") is not None]
@@ -221,11 +248,7 @@ def _clip(each: ReportClip, told: Mapping[str, Any]) -> dict[str, Any]:
         "slots": len(slots),
         "wrong": sum(act.kind == "wrong" for act in acts)
         + sum(slot["right"] is False and slot["tick"] is None for slot in slots),
-        "ticks": len(rows),
-        "latency": stats.spread(stats.column(asked, "latency_ms")),
-        "reuse": stats.reuse_ratio(rows),
-        "windows": len({r.get("window") for r in rows if r.get("window") is not None}),
-        "prefilled": (told.get("cost") or {}).get("prefilled_tokens"),
+        "figures": _heard_figures(rows) if each.heard else _asked_figures(rows),
         "axis": [clock(0.0), clock(length / 2), clock(length)],
         "svg": plots.timeline(
             length,
@@ -237,6 +260,22 @@ def _clip(each: ReportClip, told: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "events": _events(clip, slots, acts),
     }
+
+
+def _asked_figures(rows: Sequence[Row]) -> str:
+    latency = stats.spread(stats.column([row for row in rows if stats.asked_engine(row)], "latency_ms"))
+    windows = len({row.get("window") for row in rows if row.get("window") is not None})
+    return (
+        f"{len(rows)} ticks · {number(latency.p50, 'ms')} median · {percent(stats.reuse_ratio(rows))} reused"
+        f" · {windows} {'window' if windows == 1 else 'windows'}"
+    )
+
+
+def _heard_figures(rows: Sequence[Row]) -> str:
+    heard = heard_of(rows)
+    units = sum(row.get("kind") == "unit" for row in rows)
+    played = sum(one.end_s - one.start_s for one in heard)
+    return f"{units} units · {len(heard)} responses heard · {number(played, 's', 1)} of sound"
 
 
 def _truth(clip: Clip, slots: Sequence[Mapping[str, Any]], length: float) -> list[Mark]:
@@ -251,6 +290,9 @@ def _truth(clip: Clip, slots: Sequence[Mapping[str, Any]], length: float) -> lis
     for silence in clip.silences:
         told = f"{clock(silence.start_s)} to {clock(silence.end_s)}: nothing may be said. {silence.why}"
         found.append(Mark(silence.start_s, silence.end_s, "hush", told, 0.18))
+    for speech in clip.speech:
+        told = f"{clock(speech.start_s)} to {clock(speech.end_s)} spoken: {speech.text}"
+        found.append(Mark(speech.start_s, speech.end_s, "speech", told, 0.18))
     verdicts = {slot["id"]: slot for slot in slots}
     for slot in clip.slots:
         verdict = verdicts.get(slot.id)
@@ -269,7 +311,12 @@ _HELD = ("deduplicated", "engine_late", "unhealthy")
 
 def _decided(rows: Sequence[Row], acts: Sequence[_Act]) -> list[Mark]:
     found = []
+    for one in heard_of(rows):
+        told = f"{clock(one.start_s)} to {clock(one.end_s)} heard{', and cut off' if one.cut else ''}"
+        found.append(Mark(one.start_s, one.end_s, "heard", told, 0.45))
     for row in rows:
+        if row.get("kind") is not None:
+            continue
         at, reason = float(row.get("media_time_s") or 0.0), row.get("reason")
         if reason in ("gated", "not_asked"):
             found.append(Mark(at, at + 1.0, "gated", f"{clock(at)} silent: nothing was asked yet", 0.12))
@@ -332,12 +379,10 @@ def _events(
     return sorted(events, key=lambda event: event[0])
 
 
-def _wrong(
-    entry: Mapping[str, Any], clips: Sequence[ReportClip], thumbs: Mapping[tuple[str, int], str]
-) -> dict[str, Any]:
+def _wrong(entry: Mapping[str, Any], clips: Sequence[ReportClip], thumb: str | None) -> dict[str, Any]:
     clip = next((each.clip for each in clips if each.clip.id == entry["clip"]), None)
     asked = next((q.text for q in clip.queries if q.id == entry["query"]), "") if clip is not None else ""
-    return {**entry, "asked": asked, "thumb": thumbs.get((entry["clip"], entry["tick"] or 0))}
+    return {**entry, "asked": asked, "thumb": thumb}
 
 
 @cache

@@ -118,42 +118,39 @@ class KeptSource:
 
 
 class ClipFolder:
-    """``DIR/clips/ID``. ``clip.json`` and the tape are there from the start, ``record.json`` at its end."""
+    """``DIR/clips/ID``. ``clip.json`` is there from the start, ``record.json`` at its end."""
 
     def __init__(self, run: Path, clip: Clip) -> None:
         self.path = run / CLIPS / clip.id
         self._clip = clip
 
-    def finished(self, video: str | None) -> bool:
-        """It was watched to its end as it stands in the data set now. ``video``: digest of the file."""
+    def finished(self, inputs: Mapping[str, Any]) -> bool:
+        """It was watched to its end as it stands in the data set now. ``inputs``: digests of its files."""
         try:
             record = orjson.loads((self.path / RECORD).read_bytes())
             summary = orjson.loads((self.path / SUMMARY).read_bytes())
             line = (self.path / CLIP).read_bytes()
         except (OSError, ValueError):
             return False
-        same = line == dump_clip(self._clip) + b"\n" and record.get("video") == video
+        same = line == dump_clip(self._clip) + b"\n" and inputs.items() <= record.items()
         return bool(same and record.get("format") == RECORD_FORMAT and summary.get("outcome") == "complete")
 
-    def begin(self, pictures: Pictures, clock: Clock) -> Watched:
-        """Empty, with a new tape. What an earlier try left is removed."""
+    def begin(self) -> None:
+        """Empty. What an earlier try left is removed."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir(parents=True)
         write_whole(self.path / CLIP, dump_clip(self._clip) + b"\n")
+
+    def begin_tape(self, pictures: Pictures, clock: Clock) -> Watched:
+        """Empty, with a new tape."""
+        self.begin()
         pulse = Pulse()
         tape = Tape(self.path / TAPE, clock.now, pulse, Turnstile(pulse))
         return Watched(self._clip.id, tape, ClipFrames(pictures, tape))
 
-    def end(self, watched: Watched, video: str | None) -> None:
-        watched.tape.close()
-        record = {
-            "format": RECORD_FORMAT,
-            "session": watched.session_id,
-            "video": video,
-            "tape": file_digest(self.path / TAPE),
-            "pictures": watched.frames.index,
-        }
-        write_json(self.path / RECORD, record)
+    def end(self, record: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+        """It is finished. ``record``: what came of it; ``inputs``: see ``finished``."""
+        write_json(self.path / RECORD, {"format": RECORD_FORMAT, **record, **inputs})
 
 
 def file_digest(path: Path) -> str:

@@ -15,16 +15,20 @@ import typer
 
 from evals.replay.options import Exit, Pace, ReplayError
 from orchestrator.flags import settings_of, with_settings_flags
+from orchestrator.offline.flags import AskAtEnd, ReferenceVoice, VoiceName
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from evals.runs.audit import Finding
-    from evals.runs.runner import Runner, Suite
+    from evals.runs.runner import Suite, Watcher
     from orchestrator.engine_setup import Engine
+    from orchestrator.native_setup import NativeEngines
     from orchestrator.settings import Settings
 
 COMPARISON, SCORES = "comparison.json", "scores.json"
+STREAMS = 2
+"""Clips that are watched at a time where nobody says how many."""
 SHOWN = 20
 """Differences of a clip that are listed; the others are counted."""
 DEFAULT_SEED = 0
@@ -44,9 +48,15 @@ Videos = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="The first so many clips alone.")]
 RunPace = Annotated[
-    Pace, typer.Option(help="fast: the next frame as soon as one is decided; realtime: at its time.")
+    Pace | None,
+    typer.Option(help="fast (default): the next frame as soon as one is decided; realtime: at its time."),
 ]
-Streams = Annotated[int, typer.Option(min=1, help="Clips that are watched at a time.")]
+Streams = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Clips that are watched at a time; default: 2, or as many as there is room for."
+    ),
+]
 Config = Annotated[
     Path | None, typer.Option(metavar="FILE", help="TOML file of settings; default: $VIGIL_CONFIG.")
 ]
@@ -69,8 +79,11 @@ def run(
     format: Format = None,
     videos: Videos = None,
     limit: Limit = None,
-    pace: RunPace = Pace.FAST,
-    streams: Streams = 2,
+    pace: RunPace = None,
+    streams: Streams = None,
+    commit: AskAtEnd = False,
+    voice: VoiceName = None,
+    ref_audio: ReferenceVoice = None,
     config: Config = None,
     **flags: Any,
 ) -> None:
@@ -79,18 +92,34 @@ def run(
     Clips that are finished already are skipped, so a run that was broken off goes on where it was. Every
     setting is a flag, as with `vigil serve`; the seed is 0 where none is given.
 
+    To a full-duplex engine clips are played in real time: their sound, their questions as they are spoken,
+    and a picture a second.
+
     Exit codes: 0 every clip is finished, 1 some failed, 2 wrong flags or settings, or another run's folder,
     5 the engine does not answer, 6 model missing, 130 interrupted.
     """
     console = _console()
     with _told():
+        from evals.runs.native import Manner, NativeWatcher
+        from orchestrator.native_setup import native_family
+
         suite = _suite(console, dataset, format, videos, limit)
         settings = _settings(settings_of(flags), config)
+        manner = Manner(commit, voice, ref_audio)
+        if (family := native_family(settings)) is not None:
+            if pace is Pace.FAST:
+                raise typer.BadParameter("a full-duplex engine hears in real time", param_hint="--pace")
+            with _native_engines(settings, family) as engines:
+                raise typer.Exit(
+                    _watch(out, suite, NativeWatcher(settings, engines, manner), streams, console)
+                )
+        if manner != Manner():
+            raise typer.BadParameter(
+                "--commit, --voice and --ref-audio are for full-duplex engines", param_hint="--engine"
+            )
         with _engine(settings) as engine:
-            from evals.runs.runner import Runner
-
-            runner = Runner(out, suite, settings, engine, pace=pace, streams=streams)
-            raise typer.Exit(_watch(runner, console))
+            watcher = _tick_watcher(suite, settings, engine, pace)
+            raise typer.Exit(_watch(out, suite, watcher, streams, console))
 
 
 @with_settings_flags
@@ -111,8 +140,8 @@ def sweep(
     format: Format = None,
     videos: Videos = None,
     limit: Limit = None,
-    pace: RunPace = Pace.FAST,
-    streams: Streams = 2,
+    pace: RunPace = None,
+    streams: Streams = None,
     config: Config = None,
     **flags: Any,
 ) -> None:
@@ -124,7 +153,6 @@ def sweep(
     Exit codes: those of `vigil eval run`, the first that is not 0 ends the sweep; 2 there is no such setting.
     """
     from evals.files import write_json
-    from evals.runs.runner import Runner
     from evals.runs.sweep import axis_of, points_of
     from evals.scoring.compare import compare, tables_of
     from evals.scoring.folder import read_run
@@ -143,8 +171,8 @@ def sweep(
                 console.print(f"run {number} of {len(points)}: {point.name}", style="bold", markup=False)
                 settings = _settings(point.over(given), config)
                 with _engine(settings) as engine:
-                    runner = Runner(out / point.name, suite, settings, engine, pace=pace, streams=streams)
-                    if code := _watch(runner, console):
+                    watcher = _tick_watcher(suite, settings, engine, pace)
+                    if code := _watch(out / point.name, suite, watcher, streams, console):
                         raise typer.Exit(code)
                 scored[point.name] = scores_of(read_run(out / point.name), {})
                 write_json(out / point.name / SCORES, scored[point.name])
@@ -203,7 +231,7 @@ def audit(
     """
     from evals.runs.audit import audit as ask_again
     from evals.runs.audit import wrong_decisions
-    from evals.runs.manifest import read_manifest
+    from evals.runs.manifest import read_taped
     from evals.runs.rerun import finished_clips
     from evals.scoring.folder import read_scores
 
@@ -215,7 +243,7 @@ def audit(
             console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
 
     with _told():
-        manifest = read_manifest(run)
+        manifest = read_taped(run)
         wrong = {} if every else wrong_decisions(read_scores(run))
         settings = _settings(settings_of(flags), config)
         with _engine(settings) as engine:
@@ -279,10 +307,19 @@ def export(
     typer.echo(f"{exported.samples} samples in {out}; {exported.left_out} queries have no task there")
 
 
-def _watch(runner: Runner, console: Console) -> Exit:
+def _tick_watcher(suite: Suite, settings: Settings, engine: Engine, pace: Pace | None) -> Watcher:
+    from evals.runs.sources import source_of
+    from evals.runs.ticks import TickWatcher
+
+    return TickWatcher(settings, engine, lambda clip: source_of(clip, suite.videos), pace or Pace.FAST)
+
+
+def _watch(out: Path, suite: Suite, watcher: Watcher, streams: int | None, console: Console) -> Exit:
     """Run to its end, or to the first Ctrl-C."""
     from evals.runs.console import RunProgress
-    from evals.runs.runner import Outcome
+    from evals.runs.runner import Outcome, Runner
+
+    runner = Runner(out, suite, watcher, streams=streams or min(STREAMS, watcher.seats[0]))
 
     async def watch() -> Outcome:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -352,6 +389,17 @@ def _settings(flags: dict[str, Any], config: Path | None) -> Settings:
 
 
 @contextmanager
+def _native_engines(settings: Settings, family: str) -> Iterator[NativeEngines]:
+    from orchestrator.native_setup import prepare_native
+
+    engines = prepare_native(settings, family, lambda line: typer.echo(line, err=True))
+    try:
+        yield engines
+    finally:
+        engines.stop()
+
+
+@contextmanager
 def _engine(settings: Settings) -> Iterator[Engine]:
     from evals.replay.core import engine_of
 
@@ -362,11 +410,10 @@ def _engine(settings: Settings) -> Iterator[Engine]:
 def _suite(console: Console, path: Path, format: str | None, videos: Path | None, limit: int | None) -> Suite:
     from evals.readers import open_dataset
     from evals.runs.runner import Suite
-    from evals.runs.sources import source_of
 
     found = open_dataset(path, format, videos)
     for name in found.missing:
         console.print(f"missing: {name}", style="yellow", markup=False, soft_wrap=True)
     clips = found.clips[:limit]
     shown = {clip.id: file for clip in clips if (file := found.video(clip)) is not None}
-    return Suite(found.name, found.format, clips, lambda clip: source_of(clip, shown), shown)
+    return Suite(found.name, found.format, clips, shown, found.files)

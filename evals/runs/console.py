@@ -53,13 +53,7 @@ class RunProgress:
 
     def ends(self, clip: Clip, summary: Mapping[str, Any]) -> None:
         self._open.pop(clip.id, None)
-        actions, latency = summary["actions"], summary["latency_ms"]
-        line = (
-            f"{clip.id}: {summary['outcome']}, {summary['ticks']} ticks, "
-            f"{actions.get('response', 0)} responses, {actions.get('delegate', 0)} delegated, "
-            f"median {number(latency['p50'], 'ms')}, "
-            f"{number(summary['wall_s'], 's', 1)}"
-        )
+        line = f"{clip.id}: {summary['outcome']}, {_figures(summary)}, {number(summary['wall_s'], 's', 1)}"
         complete = summary["outcome"] == "complete"
         if summary["error"]:
             line += f": {summary['error']['message']}"
@@ -77,6 +71,21 @@ class RunProgress:
 
     def _say(self, text: str, style: str) -> None:
         self._console.print(Text(text, style=style), soft_wrap=True, highlight=False)
+
+
+def _figures(summary: Mapping[str, Any]) -> str:
+    if "said_s" in summary:
+        said, first = summary["said_s"], summary["first_audio_ms"]["p50"]
+        return (
+            f"{summary['units']} units, {summary['responses']} responses of {number(said, 's', 1)}, "
+            f"median {number(first, 'ms')} to first sound"
+        )
+    actions, latency = summary.get("actions", {}), summary.get("latency_ms", {})
+    return (
+        f"{summary.get('ticks', 0)} ticks, "
+        f"{actions.get('response', 0)} responses, {actions.get('delegate', 0)} delegated, "
+        f"median {number(latency.get('p50'), 'ms')}"
+    )
 
 
 class _ClipView:

@@ -9,8 +9,10 @@ of ``PR_event_reminder``; the scorer has no task for the other ones.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import orjson
 from evals.files import write_json, write_whole
 from evals.readers import omni_duplex
 from evals.readers.clip import Clip, Kind, Query
+from evals.runs.manifest import Kind as EngineKind
 from evals.runs.manifest import read_manifest
 from evals.scoring.folder import RunClip, read_run
 from evals.stats import Row
@@ -31,17 +34,21 @@ REMINDERS = 2
 _SENTENCE = re.compile(r"\S.*?(?:[.!?。！？]+(?=\s|$)|(?<=[。！？])|$)", re.DOTALL)
 
 
+Reply = Sequence[tuple[float, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """
     :param row: as the scorer's data set has it
-    :param said: what was said while it stood: media time in s, and text
+    :param said: what was said while it stood, reply by reply, each in pieces with the media time in s at
+        which they came
     """
 
     id: str
     split: str
     row: Mapping[str, Any]
-    said: Sequence[tuple[float, str]]
+    said: Sequence[Reply]
     complete: bool
 
 
@@ -118,38 +125,51 @@ def _row(
     return row | {f"reminder{number}": at for number, at in enumerate(times, 1)}
 
 
-def _said(rows: Sequence[Row], start: float, end: float | None) -> list[tuple[float, str]]:
-    said = []
+def _said(rows: Sequence[Row], start: float, end: float | None) -> list[Reply]:
+    """Of a tick all is said at the time of its frame; what is heard comes piece by piece."""
+    said: list[Reply] = []
     for row in rows:
-        at = float(row.get("media_time_s") or 0.0)
-        if row.get("text") and at >= start and (end is None or at < end):
-            said.append((at, str(row["text"])))
+        if row.get("kind") == "response":
+            pieces = [(float(piece["at_s"]), str(piece["text"])) for piece in row.get("pieces") or ()]
+        else:
+            pieces = [(float(row.get("media_time_s") or 0.0), str(row.get("text") or ""))]
+        if kept := [(at, text) for at, text in pieces if text and at >= start and (end is None or at < end)]:
+            said.append(kept)
     return said
 
 
-def timed_sentences(said: Sequence[tuple[float, str]]) -> Iterator[dict[str, Any]]:
-    """Each sentence with the media time of the frame at which it was said, as its beginning and its end."""
-    for at, text in said:
-        for match in _SENTENCE.finditer(text.strip()):
+def timed_sentences(said: Sequence[Reply]) -> Iterator[dict[str, Any]]:
+    """Each sentence with the media times at which its first and its last piece came."""
+    for reply in said:
+        ends = list(accumulate(len(text) for _, text in reply))
+        for match in _SENTENCE.finditer("".join(text for _, text in reply)):
             if sentence := match.group().strip():
-                yield {"sentence": sentence, "start": round(at, 3), "end": round(at, 3)}
+                first, last = (
+                    reply[bisect_right(ends, at)][0]
+                    for at in (match.start(), match.start() + len(sentence) - 1)
+                )
+                yield {"sentence": sentence, "start": round(first, 3), "end": round(last, 3)}
 
 
 def _meta(sample: Sample, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """``clock`` is ``media`` where frames came at their time; the scorer wants to be told to take others."""
+    """``clock`` is ``media`` where frames came at their time; the scorer wants to be told to take others.
+
+    Full-duplex engines are shown a picture a second, whatever their unit.
+    """
     period_ms = int(manifest["period_ms"])
+    native = manifest["kind"] == EngineKind.NATIVE
     realtime = manifest["pace"] == "realtime"
     return {
         "id": sample.id,
         "split": sample.split,
         "clock": "media" if realtime else "invalid",
         "pace": "realtime" if realtime else "as-fast-as-possible",
-        "mix": "question",
-        "fps": 1000 / period_ms,
+        "mix": "soundtrack+question" if native else "question",
+        "fps": 1.0 if native else 1000 / period_ms,
         "unit_ms": period_ms,
         "model": manifest["engine"]["model"],
         "response_done": sample.complete,
         "drain_timeout": None,
         "close_timeout": None,
-        "ref_audio_sha256": None,
+        "ref_audio_sha256": manifest["session"]["ref_audio_sha256"] if native else None,
     }

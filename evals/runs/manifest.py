@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from evals.readers.clip import Clip
 from evals.readers.jsonl import dump_clip
 from memory.render import RENDERER
 from orchestrator.engine_setup import Engine
+from orchestrator.native_setup import NativeEngines
 from orchestrator.settings import Settings
 from orchestrator.version import vigil_version
 from prompts.loader import PackError, pack_of
@@ -26,7 +28,7 @@ RUN, PACK, CLIPS, FRAMES = "run.json", "pack.txt", "clips", "frames"
 
 KEPT_GROUPS = {"limits", "decision", "memory", "delegation", "timeouts"}
 """Settings that shape what a session is told and shown; no address and no key is among them."""
-_SAME = ("dataset", "settings", "engine", "pack", "seed", "pace")
+_SAME = ("kind", "dataset", "settings", "engine", "pack", "session", "seed", "pace")
 """What must be the same for a run to go on in its folder."""
 _OF_A_BOOT = frozenset({"kv_tokens", "image_cache_bytes", "routes", "tokens"})
 """Facts of an engine that may be others after it was started again; no answer depends on them."""
@@ -34,6 +36,13 @@ _OF_A_BOOT = frozenset({"kv_tokens", "image_cache_bytes", "routes", "tokens"})
 
 class RunError(Exception):
     """A run can't begin, go on or be read. The message says what to change."""
+
+
+class Kind(StrEnum):
+    """Of the engine: one that is asked tick by tick, or a full-duplex one."""
+
+    TICKS = "ticks"
+    NATIVE = "native"
 
 
 def settings_data(settings: Settings) -> dict[str, Any]:
@@ -56,38 +65,44 @@ def dataset_digest(clips: Sequence[Clip]) -> str:
     return digest.hexdigest()[:32]
 
 
-def manifest(
-    settings: Settings,
-    engine: Engine,
-    dataset: Mapping[str, Any],
-    *,
-    pace: str,
-    streams: int,
-    key: str,
-) -> dict[str, Any]:
-    """:param dataset: ``name``, ``format``, ``digest`` and number of ``clips``
-    :param key: from which those of frames and caches are made, as hex digits
+def facts_of(settings: Settings, engine: Engine) -> dict[str, Any]:
+    """What ``run.json`` says of an engine that answers requests, and of how it was asked."""
+    return _facts(settings, Kind.TICKS, engine.facts) | {
+        "pack": {"family": engine.pack.family, "digest": engine.pack.digest},
+        "period_ms": engine.pack.period_ms,
+        "seed": settings.decision.seed,
+    }
+
+
+def native_facts_of(settings: Settings, engines: NativeEngines, session: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of full-duplex engines.
+
+    :param session: what sessions are opened with; a recording by its digest
     """
-    facts = engine.facts
+    facts = EngineFacts(engines.model, version=engines.version)
+    return _facts(settings, Kind.NATIVE, facts) | {
+        "pack": {"family": engines.profile.family, "digest": engines.profile.digest},
+        "period_ms": engines.profile.audio.unit_ms,
+        "session": dict(session),
+        "seed": None,
+        "pace": "realtime",
+    }
+
+
+def _facts(settings: Settings, kind: Kind, facts: EngineFacts) -> dict[str, Any]:
     return {
         "format": FORMAT,
+        "kind": kind.value,
         "outcome": "running",
-        "dataset": dict(dataset),
         "settings": settings_data(settings),
         "engine": facts.to_dict(),
         "profile": _profile(settings.engine),
-        "pack": {"family": engine.pack.family, "digest": engine.pack.digest},
-        "period_ms": engine.pack.period_ms,
         "versions": {
             "vigil": vigil_version(),
             "renderer": RENDERER,
             "engine": facts.version,
             "python": platform.python_version(),
         },
-        "seed": settings.decision.seed,
-        "pace": pace,
-        "streams": streams,
-        "key": key,
     }
 
 
@@ -129,6 +144,20 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder} holds no run: its {RUN} can't be read ({error})") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise RunError(f"{folder / RUN} is of another format than {FORMAT}")
+    return {"kind": Kind.TICKS.value, **found}  # runs of old do not say it: there was no other kind
+
+
+def read_taped(folder: Path) -> dict[str, Any]:
+    """``read_manifest`` of a run whose sessions were asked tick by tick, and so are on tape.
+
+    :raises RunError: also where it is of the other kind
+    """
+    found = read_manifest(folder)
+    if found["kind"] == Kind.NATIVE:
+        raise RunError(
+            f"{folder} was played to a full-duplex engine: what that engine holds is on no tape, so nothing"
+            " of it can be done or asked again; watch its clips anew with vigil eval run and another --out"
+        )
     return found
 
 

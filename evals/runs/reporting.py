@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from evals.replay.folder import REPORT
 from evals.report.suite import GALLERY_CAP, ReportClip, render_suite
 from evals.report.thumbs import thumbnail
 from evals.runs.audit import AUDIT
-from evals.runs.clips import TAPE
+from evals.runs.clips import RECORD, TAPE
 from evals.runs.keeper import Pictures
 from evals.runs.manifest import CLIPS, FRAMES, read_manifest
 from evals.runs.tape import read_tape
@@ -51,30 +53,37 @@ def _page(run: Path, clip: str) -> str | None:
     return f"{CLIPS}/{clip}/{REPORT}" if (run / CLIPS / clip / REPORT).is_file() else None
 
 
-def _thumbs(run: Path, found: Run, scores: Mapping[str, Any]) -> dict[tuple[str, int], str]:
-    """The newest frame of each wrong decision that is shown, as far as it is still there."""
-    wanted: defaultdict[str, set[int]] = defaultdict(set)
-    for entry in scores["wrong"][:GALLERY_CAP]:
-        if entry["tick"] is not None:
-            wanted[entry["clip"]].add(int(entry["tick"]))
-    pictures, thumbs = Pictures(run / FRAMES), dict[tuple[str, int], str]()
+def _thumbs(run: Path, found: Run, scores: Mapping[str, Any]) -> dict[int, str]:
+    """The newest frame of each wrong decision that is shown, as far as it is still there, by its place among
+    them."""
+    wanted: defaultdict[str, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
+    for number, entry in enumerate(scores["wrong"][:GALLERY_CAP]):
+        wanted[entry["clip"]].append((number, entry))
+    pictures, thumbs = Pictures(run / FRAMES), dict[int, str]()
     for one in found.clips:
-        if one.clip.id not in wanted or not (run / CLIPS / one.clip.id / TAPE).is_file():
+        if one.clip.id not in wanted:
             continue
-        shown = _frames(run / CLIPS / one.clip.id / TAPE)
-        for row in one.rows:
-            tick, at_ms = int(row["tick"]), round(1000 * float(row.get("media_time_s") or 0.0))
-            if tick in wanted[one.clip.id] and at_ms in shown:
-                small = _thumbnail(pictures, shown[at_ms])
-                if small is not None:
-                    thumbs[one.clip.id, tick] = small
+        shown = _shown(run / CLIPS / one.clip.id)
+        times = {row["tick"]: row.get("media_time_s") for row in one.rows if row.get("tick") is not None}
+        for number, entry in wanted[one.clip.id]:
+            # Of a tick the frame that it decided on; of what is heard the one in sight when it was said.
+            at_s = times.get(entry["tick"]) if times else entry["media_time_s"]
+            place = bisect_right(shown, round(1000 * at_s), key=itemgetter(0)) if at_s is not None else 0
+            if place and (small := _thumbnail(pictures, shown[place - 1][1])) is not None:
+                thumbs[number] = small
     return thumbs
 
 
-def _frames(tape: Path) -> dict[int, str]:
-    """Digests of a clip's frames by their media times in ms."""
-    moments = read_tape(tape)
-    return {m.data["media_time_ms"]: m.data["sha256"] for m in moments if m.what == "frame"}
+def _shown(clip: Path) -> list[tuple[int, str]]:
+    """Media times in ms and digests of a clip's frames, in order."""
+    if (clip / TAPE).is_file():
+        frames = [moment.data for moment in read_tape(clip / TAPE) if moment.what == "frame"]
+        return [(frame["media_time_ms"], frame["sha256"]) for frame in frames]
+    try:
+        record = orjson.loads((clip / RECORD).read_bytes())
+        return [(int(at), str(sha256)) for at, sha256 in record.get("shown", ())]
+    except (OSError, ValueError):
+        return []
 
 
 def _thumbnail(pictures: Pictures, sha256: str) -> str | None:

@@ -31,7 +31,7 @@ from evals.runs.clips import CLIP, RECORD, RECORD_FORMAT, TAPE, file_digest
 from evals.runs.core import Watchlist
 from evals.runs.differences import Difference, clip_differences
 from evals.runs.keeper import ClipFrames, Pictures, RunKeeper, Watched
-from evals.runs.manifest import CLIPS, FRAMES, PACK, RUN, RunError, engine_of, read_manifest, settings_of
+from evals.runs.manifest import CLIPS, FRAMES, PACK, RUN, RunError, engine_of, read_taped, settings_of
 from evals.runs.moments import Pulse, TapeClock
 from evals.runs.recorder import recorded
 from evals.runs.tape import Moment, Tape, What, read_tape
@@ -274,7 +274,7 @@ async def rerun(run: Path, out: Path, tell: Callable[[str, Sequence[Difference]]
 
     :raises RunError: there is no run, or it is not all there; ``TapeError``: a tape can't be read
     """
-    manifest = read_manifest(run)
+    manifest = read_taped(run)
     names = finished_clips(run)
     if not names:
         raise RunError(f"no clip of {run} was watched to its end")

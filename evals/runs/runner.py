@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,34 +14,12 @@ from typing import Any, Protocol
 
 import orjson
 
-from evals.files import write_json, write_whole
+from evals.files import write_json
 from evals.readers.clip import Clip
 from evals.replay.console import View
-from evals.replay.core import sampling_of
-from evals.replay.folder import RunFolder
-from evals.replay.in_process import SessionDrive
-from evals.replay.options import Exit, Pace, ReplayError, ReplayOptions
-from evals.replay.run import Ending, replay
-from evals.replay.source import Source
-from evals.runs.clips import ClipFolder, KeptSource, TapedDrive, file_digest, queries_of
-from evals.runs.core import Watchlist, open_run_core
-from evals.runs.keeper import Pictures
-from evals.runs.manifest import (
-    FRAMES,
-    PACK,
-    RUN,
-    RunError,
-    dataset_digest,
-    differences,
-    manifest,
-    read_manifest,
-)
-from orchestrator.engine_setup import Engine
-from orchestrator.runtime.clock import SystemClock
-from orchestrator.settings import Settings
-
-SourceOf = Callable[[Clip], Source]
-"""What a clip shows. Raises ``ReplayError`` where there is nothing to play."""
+from evals.replay.options import ReplayError
+from evals.runs.clips import ClipFolder, file_digest
+from evals.runs.manifest import RUN, RunError, dataset_digest, differences, read_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +27,15 @@ class Suite:
     """A data set that is there to be watched.
 
     :param format: of the files it was read from
-    :param videos: files by clip id; a clip without one is made of its scene
+    :param videos: files by clip id
+    :param sounds: files by the names that clips give
     """
 
     name: str
     format: str
     clips: Sequence[Clip]
-    source_of: SourceOf
     videos: Mapping[str, Path] = field(default_factory=dict)
+    sounds: Mapping[str, Path] = field(default_factory=dict)
 
 
 class Progress(Protocol):
@@ -69,6 +49,50 @@ class Progress(Protocol):
 
     def ends(self, clip: Clip, summary: Mapping[str, Any]) -> None:
         """A clip is over; ``summary`` as in its ``summary.json``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one clip ended, its files apart from the last one being written.
+
+    :param record: what ``record.json`` has of it, where it was watched to its end; ``None``: it was not
+    :param error: why it failed; ``None``: it did not, or was stopped
+    :param engine_lost: nobody is there for the other clips either
+    """
+
+    summary: Mapping[str, Any]
+    record: Mapping[str, Any] | None = None
+    error: str | None = None
+    engine_lost: bool = False
+
+
+class Stand(Protocol):
+    """What is open while clips are watched."""
+
+    async def watch(self, clip: Clip, files: ClipFolder, progress: Progress, stop: asyncio.Event) -> Ended:
+        """One clip. ``stop``: set from outside to end it early.
+
+        :raises ReplayError: there is nothing to play; nothing was written
+        """
+
+
+class Watcher(Protocol):
+    """Whom clips are shown to. ``seats``: clips that can be watched at a time, and whose limit that is."""
+
+    @property
+    def seats(self) -> tuple[int, str]: ...
+
+    def facts(self) -> dict[str, Any]:
+        """What ``run.json`` says of it, JSON-ready."""
+
+    def keep(self, folder: Path) -> None:
+        """Write beside ``run.json`` what its sessions can be done again with. Blocks."""
+
+    def inputs(self, clip: Clip, suite: Suite) -> Sequence[Path]:
+        """The files that a clip is played from, besides its video."""
+
+    def opened(self, folder: Path, suite: Suite, key: str) -> AbstractAsyncContextManager[Stand]:
+        """:param key: from which those of frames and caches are made, as hex digits"""
 
 
 @dataclass(slots=True)
@@ -94,20 +118,14 @@ class Runner:
     :raises RunError: the folder holds another run, or can't be written
     """
 
-    def __init__(
-        self, folder: Path, suite: Suite, settings: Settings, engine: Engine, *, pace: Pace, streams: int
-    ) -> None:
-        if streams > settings.limits.sessions:
-            raise RunError(f"{streams} streams are more than limits.sessions, {settings.limits.sessions}")
+    def __init__(self, folder: Path, suite: Suite, watcher: Watcher, *, streams: int) -> None:
+        most, limit = watcher.seats
+        if streams > most:
+            raise RunError(f"{streams} streams are more than {limit}, {most}")
         self.folder = folder
         self._suite = suite
-        self._settings = settings
-        self._engine = engine
-        self._pace = pace
+        self._watcher = watcher
         self._streams = streams
-        self._pictures = Pictures(folder / FRAMES)
-        self._clock = SystemClock()
-        self._watchlist = Watchlist()
         self._manifest = self._begun()
 
     def _begun(self) -> dict[str, Any]:
@@ -120,14 +138,11 @@ class Runner:
         }
         # The key is part of every request: fresh for each run, or a second one over the same engine would
         # find what the first left in its cache.
-        made = manifest(
-            self._settings,
-            self._engine,
-            dataset,
-            pace=self._pace.value,
-            streams=self._streams,
-            key=secrets.token_hex(32),
-        )
+        made = self._watcher.facts() | {
+            "dataset": dataset,
+            "streams": self._streams,
+            "key": secrets.token_hex(32),
+        }
         # As it is read back: what is compared is what was written.
         made = dict(orjson.loads(orjson.dumps(made)))
         if (self.folder / RUN).exists():
@@ -141,7 +156,7 @@ class Runner:
         made |= {"started_at": datetime.now(UTC).isoformat(timespec="seconds"), "wall_s": 0.0}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self.folder / PACK, self._engine.pack.source.encode())
+            self._watcher.keep(self.folder)
             write_json(self.folder / RUN, made)
         except OSError as error:
             raise RunError(f"can't write to {self.folder}: {error.strerror}") from error
@@ -155,84 +170,52 @@ class Runner:
         outcome.skipped = len(self._suite.clips) - len(waiting)
         progress.begins(len(self._suite.clips), outcome.skipped)
         waiting.reverse()
-        core = await open_run_core(
-            self._settings, self._engine, bytes.fromhex(self._manifest["key"]), self._watchlist, self._clock
-        )
-
-        async def stream() -> None:
-            while waiting and not stop.is_set():
-                clip = waiting.pop()
-                drive = SessionDrive(core, self._engine, clip.id)
-                await self._watch(clip, drive, progress, stop, outcome)
-
         word = "failed"
         try:
-            async with asyncio.TaskGroup() as streams:
+            async with (
+                self._watcher.opened(self.folder, self._suite, self._manifest["key"]) as stand,
+                asyncio.TaskGroup() as streams,
+            ):
                 for _ in range(self._streams):
-                    streams.create_task(stream())
+                    streams.create_task(self._stream(stand, waiting, progress, stop, outcome))
             outcome.stopped = stop.is_set()
             word = outcome.word
         finally:
-            await core.aclose()
             wall_s = round(self._manifest["wall_s"] + time.monotonic() - began, 3)
             write_json(self.folder / RUN, {**self._manifest, "outcome": word, "wall_s": wall_s})
         return outcome
 
-    def _video(self, clip: Clip) -> str | None:
-        path = self._suite.videos.get(clip.id)
-        return file_digest(path) if path is not None else None
+    async def _stream(
+        self, stand: Stand, waiting: list[Clip], progress: Progress, stop: asyncio.Event, outcome: Outcome
+    ) -> None:
+        while waiting and not stop.is_set():
+            clip = waiting.pop()
+            files = ClipFolder(self.folder, clip)
+            try:
+                inputs = await asyncio.to_thread(self._inputs, clip)
+                ended = await stand.watch(clip, files, progress, stop)
+            except (ReplayError, OSError) as error:
+                outcome.failed[clip.id] = str(error)
+                continue
+            if ended.error is not None:
+                outcome.failed[clip.id] = ended.error
+            elif ended.record is not None:
+                files.end(ended.record, inputs)
+                outcome.finished += 1
+            if ended.engine_lost:
+                outcome.engine_lost = True
+                stop.set()
+            progress.ends(clip, ended.summary)
+
+    def _inputs(self, clip: Clip) -> dict[str, Any]:
+        """Digests of what it is played from."""
+        video = self._suite.videos.get(clip.id)
+        more = self._watcher.inputs(clip, self._suite)
+        sounds = {"sounds": [file_digest(path) for path in more]} if more else {}
+        return {"video": file_digest(video) if video is not None else None, **sounds}
 
     def _finished(self, clip: Clip) -> bool:
         try:
-            return ClipFolder(self.folder, clip).finished(self._video(clip))
-        except OSError:  # its video is gone: whoever plays it says so
+            return ClipFolder(self.folder, clip).finished(self._inputs(clip))
+        except OSError:  # a file of it is gone: whoever plays it says so
             return False
-
-    async def _watch(
-        self, clip: Clip, drive: SessionDrive, progress: Progress, stop: asyncio.Event, outcome: Outcome
-    ) -> None:
-        files = ClipFolder(self.folder, clip)
-        try:
-            source = await asyncio.to_thread(self._suite.source_of, clip)
-            video = await asyncio.to_thread(self._video, clip)
-        except (ReplayError, OSError) as error:
-            outcome.failed[clip.id] = str(error)
-            return
-        watched = files.begin(self._pictures, self._clock)
-        self._watchlist.add(watched)
-        sampling = sampling_of(self._engine)
-        ending = Ending(stop)
-        options = ReplayOptions(
-            source=clip.video or clip.id,
-            out=files.path,
-            queries=queries_of(clip),
-            pace=self._pace,
-            persona=self._settings.persona,
-            language=self._settings.language,
-            seed=self._settings.decision.seed,
-            threshold=self._settings.decision.threshold,
-        )
-        try:
-            with RunFolder(files.path) as folder:
-                summary = await replay(
-                    options,
-                    KeptSource(source, self._pictures),
-                    TapedDrive(drive, watched.tape, self._pictures),
-                    folder,
-                    progress.view(clip, source.expected(sampling)),
-                    self._clock,
-                    ending,
-                    sampling,
-                )
-        finally:
-            self._watchlist.remove(watched)
-            watched.tape.close()
-        if ending.error is not None:
-            outcome.failed[clip.id] = ending.error.message
-            if ending.error.exit_code is Exit.ENGINE_UNREACHABLE:
-                outcome.engine_lost = True
-                stop.set()  # nobody is there for the others either
-        elif ending.exit_code is Exit.OK:
-            files.end(watched, video)
-            outcome.finished += 1
-        progress.ends(clip, summary)

@@ -17,13 +17,15 @@ from evals.replay.options import Exit, ReplayError
 from evals.replay.source import Source, Video
 from evals.scenes.frames import frames, scene_of
 
+NO_VIDEO = "the video {} was not found"
+
 
 def source_of(clip: Clip, videos: Mapping[str, Path]) -> Source:
     """Raises ``ReplayError``: there is nothing to play."""
     if (path := videos.get(clip.id)) is not None:
         return Video(str(path))
     if clip.scene is None:
-        raise ReplayError(Exit.NO_SOURCE, "no_video", f"the video {clip.video} was not found")
+        raise ReplayError(Exit.NO_SOURCE, "no_video", NO_VIDEO.format(clip.video))
     try:
         return SceneFrames(clip.id, clip.scene)
     except ValueError as wrong:

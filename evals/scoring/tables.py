@@ -118,7 +118,7 @@ def score_tables(scores: Mapping[str, Any]) -> list[Table]:
         _memory(_named(groups, "memory")),
         *_benchmarks(scores["benchmarks"]),
         _clips(scores["clips"]),
-        _sound(scores["sound"]),
+        sound_table(scores["sound"]),
         _cost(scores["cost"]),
         _spent(scores["cost"]["by_purpose"]),
         _curve(scores["curve"]),
@@ -209,7 +209,8 @@ def _shares(title: str, told: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _sound(sound: Mapping[str, Any]) -> Table:
+def sound_table(sound: Mapping[str, Any]) -> Table:
+    """Of a run with sound; without rows where it has none."""
     rows: list[list[str]] = []
     if sound:
         cut, turns, ledger = sound["barge_in"], sound["turns"], sound["ledger"]

@@ -26,7 +26,8 @@ TOLERATED = frozenset({"playback_ack_too_late", "response_not_active"})
 
 @dataclass(slots=True)
 class Answer:
-    """One response. ``created_s``: seconds since the stream began; ``ledger``: cursors last told, in ms."""
+    """One response. ``created_s``: seconds since the stream began; ``ledger``: cursors last told, in ms;
+    ``text_at``, ``transcript_at``: the pieces of both, with the second at which each came."""
 
     response_id: str
     created_s: float
@@ -35,6 +36,8 @@ class Answer:
     reason: str | None = None
     text: str = ""
     transcript: str = ""
+    text_at: list[tuple[float, str]] = field(default_factory=list)
+    transcript_at: list[tuple[float, str]] = field(default_factory=list)
     rate_hz: int | None = None
     chunks: list[Samples] = field(default_factory=list)
     audio_ms: int = 0
@@ -102,8 +105,10 @@ class Record:
                 self._audio(event, name, now)
             case wire.TranscriptDelta(response_id=name, delta=delta) if answer := self._answer(name):
                 answer.transcript += delta
+                answer.transcript_at.append((at, delta))
             case wire.TextDelta(response_id=name, delta=delta) if answer := self._answer(name):
                 answer.text += delta
+                answer.text_at.append((at, delta))
                 self._spoke(name, at)
             case wire.ResponseDone(response_id=name, response=response):
                 self._done(name, response, now)
@@ -192,6 +197,9 @@ class Record:
             "created_s": answer.created_s,
             "text": answer.text,
             "transcript": answer.transcript,
+            "pieces": [
+                {"at_s": round(at, 3), "text": text} for at, text in answer.transcript_at or answer.text_at
+            ],
             "audio_ms": answer.audio_ms,
             "chunks": len(answer.chunks),
             "sample_rate_hz": answer.rate_hz,

@@ -22,6 +22,7 @@ from evals.runs.rerun import finished_clips, rerun
 from evals.runs.runner import Runner, Suite
 from evals.runs.sources import source_of
 from evals.runs.tape import read_tape, requests
+from evals.runs.ticks import TickWatcher
 from evals.scenes.datasets import Recipe
 from orchestrator.settings import Settings
 from tests.engine_launch.real_engine import RealEngine
@@ -42,9 +43,10 @@ async def test_run_rerun_and_audit(engine: RealEngine, tmp_path: Path) -> None:
     )
     clips = tuple(RECIPE.clips())
     run, again = tmp_path / "run", tmp_path / "again"
-    suite = Suite("short", "vigil", clips, lambda clip: source_of(clip, {}))
+    suite = Suite("short", "vigil", clips)
     with engine_of(settings, lambda line: None) as running:
-        runner = Runner(run, suite, settings, running, pace=Pace.FAST, streams=2)
+        watcher = TickWatcher(settings, running, lambda clip: source_of(clip, {}), Pace.FAST)
+        runner = Runner(run, suite, watcher, streams=2)
         outcome = await runner.run(Quiet(), asyncio.Event())
         assert (outcome.word, outcome.finished) == ("complete", 2)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,9 +19,13 @@ from evals.clips import clip as packaged
 from evals.readers import open_dataset
 from evals.replay.source import Video
 from evals.runs.export import export
+from orchestrator.wire.audio import write_wav
 from tests.evals.runs.stand import watch
+from tests.evals.runs.test_native import engine
+from tests.evals.runs.test_native import watch as listen
 from tests.fakes.engine import FakeEngine, Seen
 from tests.fakes.solver import Asked, FakeSolver
+from tests.native.serving import QUESTION
 from tests.peers.environment import peer_venv
 
 pytestmark = pytest.mark.peer
@@ -96,6 +101,40 @@ async def test_the_genuine_scorer_accepts_our_artifact(tmp_path: Path) -> None:
     assert [s["sentence"] for s in described["temporal"]["sentences"]] == ["A bike is there.", "It is red."]
     assert all(s["error"] is None and s["start"] == EVENT_S for s in described["temporal"]["sentences"])
     assert any("image_url" in str(asked.body["messages"][-1]) for asked in judge.asked)
+
+
+async def test_it_accepts_what_a_full_duplex_engine_said_in_real_time(tmp_path: Path) -> None:
+    """A question that is spoken, a model that speaks by itself: no clock has to be excused."""
+    packaged_clip = packaged("bikes.mp4")
+    media = tmp_path / "media"
+    media.mkdir()
+    shutil.copy(packaged_clip, media)
+    for name in ("question", "voice"):
+        (media / f"{name}.wav").write_bytes(write_wav(QUESTION.samples, QUESTION.rate_hz))
+    row = {"id": "r1", "split": "PR_event_reminder", "question_text": "Say when a bike is there."}
+    row |= {"reminder1": EVENT_S, "answer1": "a bike", "question_audio": "question.wav"}
+    described = {"id": "d1", "split": "RTD_counting", "question_text": "Count the bikes."}
+    rows = [
+        each | {"video": packaged_clip.name, "video_duration": 6, "question_audio": "question.wav"}
+        for each in (row, described)
+    ]
+    source = media / "set.jsonl"
+    source.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    async with engine() as talker:
+        outcome = await listen(tmp_path / "run", media, talker, open_dataset(source).clips)
+    assert outcome.word == "complete"
+    assert export(tmp_path / "run", tmp_path / "out").samples == 2
+    async with FakeSolver(judged) as judge:
+        told = ("--dataset", str(tmp_path / "out" / "dataset.jsonl"), "--media-root", str(media))
+        where = ("--response-root", str(tmp_path / "out" / "responses"), "--score-root", str(tmp_path / "s"))
+        how = ("--judge-base-url", judge.url, "--judge-model", "rule", "--judge-video-mode", "frame-sample")
+        await score("evaluate", *told, *where, *how)
+    reminded = json.loads((tmp_path / "s" / "PR_event_reminder" / "r1.json").read_text())
+    assert reminded["pr"]["all_success"] is True and reminded["response_meta"]["clock"] == "media"
+    described = json.loads((tmp_path / "s" / "RTD_counting" / "d1.json").read_text())
+    first, second = described["temporal"]["sentences"]
+    assert (first["sentence"], second["sentence"]) == ("A bike is there.", "It is red.")
+    assert EVENT_S < first["start"] < second["start"], "each at the time at which it was said"
 
 
 async def test_its_clock_check_reads_ours(tmp_path: Path) -> None:

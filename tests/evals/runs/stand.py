@@ -11,7 +11,8 @@ from evals.readers.clip import Clip
 from evals.replay.console import View
 from evals.replay.core import engine_of
 from evals.replay.options import Pace
-from evals.runs.runner import Outcome, Runner, SourceOf, Suite
+from evals.runs.runner import Outcome, Runner, Suite
+from evals.runs.ticks import SourceOf, TickWatcher
 from orchestrator.settings import Settings
 from tests.evals.drives import ListSource
 from tests.fakes.engine import FakeEngine, Seen
@@ -90,10 +91,8 @@ async def watch(
     try:
         runner = Runner(
             folder,
-            Suite("small", "jsonl", clips, source_of),
-            wanted,
-            running,
-            pace=Pace.FAST,
+            Suite("small", "jsonl", clips),
+            TickWatcher(wanted, running, source_of, Pace.FAST),
             streams=streams,
         )
         return await runner.run(progress or Quiet(), stop or asyncio.Event())

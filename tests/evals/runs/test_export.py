@@ -31,7 +31,7 @@ def row(tick: int, text: str = "", at_s: float | None = None) -> dict:
     ],
 )
 def test_sentences_have_the_media_time_of_their_frame(text: str, sentences: list[str]) -> None:
-    told = list(timed_sentences([(2.0, text)]))
+    told = list(timed_sentences([[(2.0, text)]]))
     assert [each["sentence"] for each in told] == sentences
     assert all((each["start"], each["end"]) == (2.0, 2.0) for each in told)
 
@@ -55,7 +55,7 @@ def test_each_query_that_waits_for_events_is_a_sample_with_what_was_said_while_i
         ("one.a", "PR_event_reminder"),
         ("one.c", "PR_event_reminder"),
     ]
-    assert found[0].said == [(4.0, "A dog.")] and found[1].said == [(16.0, "A bird.")]
+    assert found[0].said == [[(4.0, "A dog.")]] and found[1].said == [[(16.0, "A bird.")]]
     assert found[0].row["reminder1"] == 4 and found[0].row["answer1"] == "dog"
     assert (found[1].row["reminder1"], found[1].row["reminder2"]) == (16, 20)
 
