@@ -89,7 +89,11 @@ def score(
     if told is not None and told["prompt_sha256"] == PROMPT_SHA256:
         told["prompt"] = PROMPT
     scores = scores_of(found, known, told)
-    write_json(run / SCORES, scores)
+    try:
+        write_json(run / SCORES, scores)
+    except OSError as error:
+        typer.echo(f"vigil eval: can't write {run / SCORES}: {error.strerror}", err=True)
+        raise typer.Exit(Exit.FAILED) from error
     if form is Form.JSON:
         typer.echo((run / SCORES).read_bytes(), nl=False)
     else:
@@ -120,6 +124,8 @@ def compare(
 
     if len(runs) < 2:
         raise typer.BadParameter("at least two runs are compared", param_hint="A B [C ...]")
+    if len(set(runs)) < len(runs):
+        raise typer.BadParameter("a run is named twice", param_hint="A B [C ...]")
     try:
         comparison = held(_named(runs, [read_scores(path) for path in runs]))
     except (UnusableRun, NothingCommon) as error:
@@ -161,6 +167,8 @@ def _summary(scores: dict[str, Any], console: Any) -> None:
     parts = [f"{count} {outcome}" for outcome, count in counts["outcomes"].items()]
     clips = f"{counts['clips']} clips ({', '.join(parts)})"
     lines = [f"{clips}, {counts['slots']} slots, {counts['said']} things said"]
+    if counts["not_begun"]:
+        lines.append(f"{counts['not_begun']} clips of the data set were not watched: the run has not ended")
     if counts["unjudged"]:
         lines.append(f"{counts['unjudged']} answers are not judged: name a --judge and its --judge-model")
     if counts["unreached"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,3 +17,15 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     write_whole(path, orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS) + b"\n")
+
+
+def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Number, from 1, and content of each line of a file that grows by lines.
+
+    Whoever was killed, or had no room left, while it wrote its last one has left a piece of it without an
+    end: that one was never written. Raises ``OSError``.
+    """
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.endswith(b"\n"):
+                yield number, line

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, Protocol
@@ -89,6 +90,8 @@ def open_dataset(path: Path, format: str | None = None, videos: Path | None = No
     if chosen not in READERS:
         raise DatasetError(str(path), None, "", f"no format {chosen!r}; there are {', '.join(READERS)}")
     clips = _unique(READERS[chosen].clips_of(records))
+    if not clips:
+        raise DatasetError(str(path), None, "", "holds no clips")
     folder = videos or (path if path.is_dir() else path.parent)
     files, missing = find_files(_wanted(clips), folder)
     return Dataset(path.name, chosen, tuple(clips), files, missing)
@@ -108,7 +111,7 @@ def find_files(names: Iterable[str], folder: Path) -> tuple[dict[str, Path], tup
             part for part in PurePosixPath(name.replace("\\", "/")).parts if part not in ("/", ".", "..")
         ]
         direct = folder.joinpath(*parts)
-        if parts and direct.is_file():
+        if parts and _is_file(direct):
             found[name] = direct
             continue
         if index is None:
@@ -119,6 +122,14 @@ def find_files(names: Iterable[str], folder: Path) -> tuple[dict[str, Path], tup
         else:
             found[name] = best
     return found, tuple(missing)
+
+
+def _is_file(path: Path) -> bool:
+    """Also of names that no file can have: too long, or with a zero in them."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _closest(candidates: Sequence[Path], parts: Sequence[str]) -> Path | None:
@@ -170,11 +181,17 @@ def _sniffed(record: Record) -> str:
 
 def _unique(clips: Iterable[Clip]) -> list[Clip]:
     """Ids name folders: public formats may give one twice."""
-    taken: dict[str, int] = {}
+    given = list(clips)
+    taken = {clip.id for clip in given}
+    seen: set[str] = set()
     found = []
-    for clip in clips:
-        number = taken[clip.id] = taken.get(clip.id, 0) + 1
-        found.append(clip if number == 1 else clip.model_copy(update={"id": f"{clip.id}.{number}"}))
+    for clip in given:
+        if clip.id in seen:
+            name = next(n for number in count(2) if (n := f"{clip.id}.{number}") not in taken)
+            taken.add(name)
+            clip = clip.model_copy(update={"id": name})
+        seen.add(clip.id)
+        found.append(clip)
     return found
 
 

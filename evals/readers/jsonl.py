@@ -5,6 +5,7 @@ Empty lines and lines that begin with ``#`` are skipped.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ def read_clips(path: Path) -> Iterator[Clip]:
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
                 if not line.strip() or line.lstrip().startswith(b"#"):
                     continue
                 clip = parse_clip(line, path.name, number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ def read_records(path: Path, name: str) -> Iterator[Record]:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise DatasetError(name, None, "", "is too large for a file of annotations")
-        raw = path.read_bytes()
+        raw = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise DatasetError(name, None, "", error.strerror or str(error)) from error
     values: Sequence[Any]

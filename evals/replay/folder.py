@@ -9,12 +9,17 @@ from typing import Any
 
 import orjson
 
+from evals.files import whole_lines
 from evals.report.render import render
 from evals.report.summary import RunFacts, summarise
 from evals.report.thumbs import Filmstrip
 from evals.stats import COLUMNS, Row
 
 DECISIONS, SUMMARY, REPORT = "decisions.jsonl", "summary.json", "report.html"
+
+
+class BadRow(ValueError):
+    """A line of ``decisions.jsonl`` is none. The message says which."""
 
 
 class RunFolder:
@@ -58,9 +63,20 @@ class RunFolder:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a ``decisions.jsonl``."""
-    with path.open("rb") as lines:
-        return [orjson.loads(line) for line in lines]
+    """The rows of a ``decisions.jsonl``.
+
+    :raises BadRow: a line is damaged; the last one may be cut short, and is left out
+    """
+    rows: list[Row] = []
+    for number, line in whole_lines(path):
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            row = None
+        if not isinstance(row, dict):
+            raise BadRow(f"{path}:{number}: no row of a run")
+        rows.append(row)
+    return rows
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -151,9 +151,10 @@ def _tiles(
     if sound:
         first, turns = sound["client_timing"]["response_created_to_first_audio_ms"], sound["turns"]
         waited = number(turns["speech_end_to_first_audio_ms"]["p50"], "ms")
-        tiles.append(
-            ("Answered in time", f"{turns['in_time']} of {turns['count']}", f"median {waited} after it")
-        )
+        if turns["count"]:
+            tiles.append(
+                ("Answered in time", f"{turns['in_time']} of {turns['count']}", f"median wait {waited}")
+            )
         tiles.append(
             ("First sound, median", number(first["p50"], "ms"), f"95 % within {number(first['p95'], 'ms')}")
         )

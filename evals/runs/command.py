@@ -165,11 +165,12 @@ def sweep(
         points = points_of([axis_of(said) for said in vary], one_by_one=one_by_one)
         given = settings_of(flags)
         scored: dict[str, Any] = {}
+        # All of them now: a value that can't be is told before hours of other runs.
+        wanted = [_settings(point.over(given), config) for point in points]
         # Held for all points, so that an engine that is started here is started once.
-        with _engine(_settings(points[0].over(given), config)):
-            for number, point in enumerate(points, 1):
+        with _engine(wanted[0]):
+            for number, (point, settings) in enumerate(zip(points, wanted, strict=True), 1):
                 console.print(f"run {number} of {len(points)}: {point.name}", style="bold", markup=False)
-                settings = _settings(point.over(given), config)
                 with _engine(settings) as engine:
                     watcher = _tick_watcher(suite, settings, engine, pace)
                     if code := _watch(out / point.name, suite, watcher, streams, console):
@@ -338,6 +339,14 @@ def _watch(out: Path, suite: Suite, watcher: Watcher, streams: int | None, conso
         highlight=False,
         soft_wrap=True,
     )
+    if outcome.full:
+        console.print(
+            f"{runner.folder} takes no more files; make room, then go on with the same command",
+            style="red",
+            markup=False,
+            soft_wrap=True,
+        )
+        return Exit.FAILED
     if outcome.engine_lost:
         return Exit.ENGINE_UNREACHABLE
     return Exit.INTERRUPTED if outcome.stopped else Exit.FAILED if outcome.failed else Exit.OK
@@ -356,6 +365,7 @@ def _console() -> Console:
 def _told() -> Iterator[None]:
     """What is wrong in one line on standard error, with the exit code that it means."""
     from evals.readers.jsonl import DatasetError
+    from evals.replay.folder import BadRow
     from evals.runs.manifest import RunError
     from evals.runs.sweep import GridError
     from evals.runs.tape import TapeError
@@ -370,8 +380,20 @@ def _told() -> Iterator[None]:
         _fail(error.message, error.exit_code)
     except SetupError as error:
         _fail(error.message, error.exit_code)
-    except (DatasetError, GridError, NothingCommon, RunError, SettingsError, TapeError, UnusableRun) as error:
+    except (
+        BadRow,
+        DatasetError,
+        GridError,
+        NothingCommon,
+        RunError,
+        SettingsError,
+        TapeError,
+        UnusableRun,
+    ) as error:
         _fail(str(error), Exit.USAGE)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}", Exit.FAILED)
 
 
 def _fail(message: str, code: int) -> NoReturn:

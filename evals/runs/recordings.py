@@ -65,7 +65,9 @@ async def recording_of(clip: Clip, video: Path | None, sounds: Mapping[str, Path
             tracks.append((start, words))
             free = start + words.size
     heard = laid(tracks)
-    length_s = clip.duration_s or max(heard.size / rate_hz, len(film.pictures) * FRAME_MS / 1000)
+    # Whatever a data set says of its length: nothing comes after what there is of it.
+    there_s = max(heard.size / rate_hz, len(film.pictures) * FRAME_MS / 1000)
+    length_s = min(clip.duration_s or there_s, there_s)
     samples = np.zeros(round(length_s * rate_hz), np.float32)
     samples[: heard.size] = heard[: samples.size]
     if not samples.size:

@@ -20,24 +20,35 @@ from evals.runs.clips import RECORD, TAPE
 from evals.runs.keeper import Pictures
 from evals.runs.manifest import CLIPS, FRAMES, read_manifest
 from evals.runs.tape import read_tape
-from evals.scoring.folder import SCORES, Run, read_run, read_scores
+from evals.scoring.folder import SCORES, VERDICTS, Run, UnusableRun, read_run, read_scores
+from evals.scoring.judge import VerdictFile
 from evals.scoring.scores import scores_of
 
 
 def report(run: Path) -> Path:
-    """Write ``report.html`` into a run's folder; a run that is not scored yet is scored, without a judge.
+    """Write ``report.html`` into a run's folder; a run that is not scored as it is now is scored, by the
+    verdicts that a judge has left there.
 
     :raises RunError: it is no run; ``UnusableRun``, ``TapeError``: not all of it can be read
     """
     manifest, found = read_manifest(run), read_run(run)
-    if not (run / SCORES).exists():
-        write_json(run / SCORES, scores_of(found, {}))
-    scores = read_scores(run)
+    scores = _scores(run, found)
     clips = [ReportClip(c.clip, c.outcome, c.rows, _page(run, c.clip.id)) for c in found.clips]
     page = run / REPORT
     thumbs = _thumbs(run, found, scores)
     write_whole(page, render_suite(manifest, scores, clips, thumbs, _audit(run)).encode())
     return page
+
+
+def _scores(run: Path, found: Run) -> Mapping[str, Any]:
+    try:
+        return read_scores(run)
+    except UnusableRun:
+        file = VerdictFile(run / VERDICTS)
+        settings = file.settings()
+        scores = scores_of(found, file.verdicts(settings) if settings else {}, settings)
+        write_json(run / SCORES, scores)
+        return scores
 
 
 def _audit(run: Path) -> Mapping[str, Any] | None:

@@ -274,6 +274,8 @@ async def rerun(run: Path, out: Path, tell: Callable[[str, Sequence[Difference]]
 
     :raises RunError: there is no run, or it is not all there; ``TapeError``: a tape can't be read
     """
+    if await asyncio.to_thread(lambda: run.resolve() == out.resolve()):
+        raise RunError(f"{out} is the run itself: a rerun has a folder of its own")
     manifest = read_taped(run)
     names = finished_clips(run)
     if not names:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,10 @@ from evals.readers.clip import Clip
 from evals.replay.console import View
 from evals.replay.options import ReplayError
 from evals.runs.clips import ClipFolder, file_digest
+from evals.runs.lock import alone_in, cannot_write
 from evals.runs.manifest import RUN, RunError, dataset_digest, differences, read_manifest
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +102,14 @@ class Watcher(Protocol):
 @dataclass(slots=True)
 class Outcome:
     """How a run went. ``failed``: clip ids with the reason; ``stopped``: from outside, or for want of the
-    engine."""
+    engine, or of room on the disk (``full``)."""
 
     finished: int = 0
     skipped: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     stopped: bool = False
     engine_lost: bool = False
+    full: bool = False
 
     @property
     def word(self) -> str:
@@ -126,7 +131,13 @@ class Runner:
         self._suite = suite
         self._watcher = watcher
         self._streams = streams
-        self._manifest = self._begun()
+        self._alone = ExitStack()
+        self._alone.enter_context(alone_in(folder))
+        try:
+            self._manifest = self._begun()
+        except BaseException:
+            self._alone.close()
+            raise
 
     def _begun(self) -> dict[str, Any]:
         suite = self._suite
@@ -155,17 +166,29 @@ class Runner:
             return {**made, "key": old["key"], "started_at": old["started_at"], "wall_s": old["wall_s"]}
         made |= {"started_at": datetime.now(UTC).isoformat(timespec="seconds"), "wall_s": 0.0}
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             self._watcher.keep(self.folder)
-            write_json(self.folder / RUN, made)
         except OSError as error:
-            raise RunError(f"can't write to {self.folder}: {error.strerror}") from error
+            raise cannot_write(self.folder, error) from error
+        self._tell(made)
         return made
 
+    def _tell(self, manifest: Mapping[str, Any]) -> None:
+        try:
+            write_json(self.folder / RUN, manifest)
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+
     async def run(self, progress: Progress, stop: asyncio.Event) -> Outcome:
-        """Watch every clip that is not finished. ``stop`` ends it early; what was finished stays."""
+        """Watch every clip that is not finished. ``stop`` ends it early; what was finished stays.
+
+        :raises RunError: nothing can be written any more
+        """
+        with self._alone:
+            return await self._run(progress, stop)
+
+    async def _run(self, progress: Progress, stop: asyncio.Event) -> Outcome:
         outcome, began = Outcome(), time.monotonic()
-        write_json(self.folder / RUN, {**self._manifest, "outcome": "running"})
+        self._tell({**self._manifest, "outcome": "running"})
         waiting = [clip for clip in self._suite.clips if not await asyncio.to_thread(self._finished, clip)]
         outcome.skipped = len(self._suite.clips) - len(waiting)
         progress.begins(len(self._suite.clips), outcome.skipped)
@@ -182,7 +205,7 @@ class Runner:
             word = outcome.word
         finally:
             wall_s = round(self._manifest["wall_s"] + time.monotonic() - began, 3)
-            write_json(self.folder / RUN, {**self._manifest, "outcome": word, "wall_s": wall_s})
+            self._tell({**self._manifest, "outcome": word, "wall_s": wall_s})
         return outcome
 
     async def _stream(
@@ -194,14 +217,17 @@ class Runner:
             try:
                 inputs = await asyncio.to_thread(self._inputs, clip)
                 ended = await stand.watch(clip, files, progress, stop)
+                if ended.record is not None:
+                    files.end(ended.record, inputs)
+                    outcome.finished += 1
             except (ReplayError, OSError) as error:
                 outcome.failed[clip.id] = str(error)
+                if isinstance(error, OSError) and error.errno in _FULL:
+                    outcome.full = True
+                    stop.set()  # there is no room for the others either
                 continue
             if ended.error is not None:
                 outcome.failed[clip.id] = ended.error
-            elif ended.record is not None:
-                files.end(ended.record, inputs)
-                outcome.finished += 1
             if ended.engine_lost:
                 outcome.engine_lost = True
                 stop.set()

@@ -9,6 +9,9 @@ from typing import Any
 
 from orchestrator.settings import leaves
 
+LONGEST_NAME = 200
+"""Bytes of a run's folder."""
+
 
 class GridError(ValueError):
     """What was to be varied can't be. The message says why."""
@@ -64,7 +67,13 @@ def points_of(axes: Sequence[tuple[str, tuple[str, ...]]], *, one_by_one: bool) 
             rows += [(*first[:index], value, *first[index + 1 :]) for value in values[1:]]
     else:
         rows = list(product(*(values for _, values in axes)))
-    return [Point(_name(names, row), dict(zip(names, row, strict=True))) for row in rows]
+    points = [Point(_name(names, row), dict(zip(names, row, strict=True))) for row in rows]
+    called = [point.name for point in points]
+    if twice := [name for name in called if called.count(name) > 1]:
+        raise GridError(f"two runs would share the folder {twice[0]!r}: name values that differ in letters")
+    if long := [name for name in called if len(name.encode()) > LONGEST_NAME]:
+        raise GridError(f"{long[0][:40]!r}... is too long for a folder: name shorter values")
+    return points
 
 
 def _name(names: Sequence[str], values: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ import orjson
 
 from bridges import engine as engines
 from bridges.engine import Delta, EngineError, Finished
+from evals.files import whole_lines
 from evals.runs.moments import Pulse, Turnstile
 
 What = Literal["frame", "kept", "query", "clear", "close", "fact", "want", "grant", "ask", "delta", "end"]
@@ -200,13 +201,12 @@ def read_tape(path: Path) -> list[Moment]:
     """Raises ``TapeError``."""
     moments: list[Moment] = []
     try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    data = orjson.loads(line)
-                    moments.append(Moment(float(data.pop("t")), data.pop("what"), data))
-                except (ValueError, KeyError, TypeError, AttributeError) as bad:
-                    raise TapeError(f"{path}:{number}: no line of a tape") from bad
+        for number, line in whole_lines(path):
+            try:
+                data = orjson.loads(line)
+                moments.append(Moment(float(data.pop("t")), data.pop("what"), data))
+            except (ValueError, KeyError, TypeError, AttributeError) as bad:
+                raise TapeError(f"{path}:{number}: no line of a tape") from bad
     except OSError as error:
         raise TapeError(f"{path}: {error.strerror or error}") from error
     return moments

@@ -19,12 +19,15 @@ from evals.files import write_whole
 from evals.metrics.cost import Sums, spent
 from evals.readers.clip import Clip
 from evals.readers.jsonl import DatasetError, dump_clip, parse_clip, read_clips
-from evals.replay.folder import DECISIONS, SUMMARY, read_rows
+from evals.replay.folder import DECISIONS, SUMMARY, BadRow, read_rows
 from evals.runs.clips import TAPE
+from evals.runs.manifest import FORMAT as RUN_FORMAT
 from evals.runs.tape import TapeError, read_tape
 from evals.stats import Row
 
 RUN, CLIP, CLIPS, SCORES, VERDICTS = "run.json", "clip.json", "clips", "scores.json", "judge.jsonl"
+SCORES_FORMAT = "vigil-scores-2"
+"""Raised when what ``scores.json`` holds changes its meaning."""
 
 
 class UnusableRun(Exception):
@@ -70,6 +73,21 @@ class Run:
     clips: Sequence[RunClip]
 
     @property
+    def digest(self) -> str:
+        """Of all that is judged and of what it is judged by."""
+        whole = hashlib.sha256()
+        for one in self.clips:
+            told = [one.clip.id, one.outcome, one.truth_digest, one.rows]
+            whole.update(orjson.dumps(told, option=orjson.OPT_NON_STR_KEYS))
+        return whole.hexdigest()
+
+    @property
+    def not_begun(self) -> int:
+        """Clips of the data set that nobody has watched yet."""
+        known = (self.facts.get("dataset") or {}).get("clips")
+        return max(0, int(known) - len(self.clips)) if known is not None else 0
+
+    @property
     def complete(self) -> list[RunClip]:
         return [one for one in self.clips if one.outcome == "complete"]
 
@@ -81,15 +99,26 @@ def read_run(path: Path) -> Run:
             if not (path / CLIP).is_file():
                 raise UnusableRun(f"{path} is a replay without its truth: name the clip with --truth")
             return Run(path, {}, [_clip(path)])
-        facts = orjson.loads((path / RUN).read_bytes())
+        facts = _json(path / RUN)
+        if facts.get("format") != RUN_FORMAT:
+            raise UnusableRun(f"{path / RUN} is of another format than {RUN_FORMAT}")
         folders = sorted(p for p in (path / CLIPS).iterdir() if (p / CLIP).is_file())
         return Run(path, facts, [_clip(folder) for folder in folders])
     except OSError as error:
         raise UnusableRun(f"{path} is no run: {error.strerror} ({error.filename})") from error
-    except orjson.JSONDecodeError as error:
-        raise UnusableRun(f"{path}: a file holds no JSON: {error}") from error
-    except (DatasetError, TapeError) as error:
+    except (DatasetError, TapeError, BadRow) as error:
         raise UnusableRun(f"{path}: {error}") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """An object from a file. Raises ``UnusableRun``, or ``OSError``."""
+    try:
+        found = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise UnusableRun(f"{path} holds no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UnusableRun(f"{path} holds no JSON object")
+    return found
 
 
 def keep_truth(path: Path, truth: Path) -> None:
@@ -106,13 +135,19 @@ def keep_truth(path: Path, truth: Path) -> None:
 
 
 def read_scores(path: Path) -> dict[str, Any]:
-    """What ``vigil eval score`` wrote of a run. Raises ``UnusableRun``."""
+    """What ``vigil eval score`` wrote of a run, if it is of the run as it is now. Raises ``UnusableRun``."""
+    again = f"vigil eval score {path}"
     try:
-        scores: dict[str, Any] = orjson.loads((path / SCORES).read_bytes())
+        scores = _json(path / SCORES)
     except FileNotFoundError:
-        raise UnusableRun(f"{path} is not scored yet: vigil eval score {path}") from None
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise UnusableRun(f"{path / SCORES} can't be read: {error}") from error
+        raise UnusableRun(f"{path} is not scored yet: {again}") from None
+    except OSError as error:
+        raise UnusableRun(f"{path / SCORES} can't be read: {error.strerror}") from error
+    if scores.get("format") != SCORES_FORMAT:
+        raise UnusableRun(f"{path} was scored by another version: {again}")
+    # Scores alone, without their run, are all there is to go by.
+    if (path / RUN).is_file() and scores["record"] != read_run(path).digest:
+        raise UnusableRun(f"{path} has gone on since it was scored: {again}")
     return scores
 
 
@@ -125,7 +160,7 @@ def _clip(folder: Path) -> RunClip:
     rows = read_rows(folder / DECISIONS) if (folder / DECISIONS).is_file() else []
     outcome = "missing"
     if (folder / SUMMARY).is_file():
-        outcome = str(orjson.loads((folder / SUMMARY).read_bytes()).get("outcome") or "failed")
+        outcome = str(_json(folder / SUMMARY).get("outcome") or "failed")
     elif session := [row for row in rows if row.get("kind") == "session"]:
         outcome = "complete" if session[-1].get("ok") else "failed"
     elif rows:

@@ -57,6 +57,9 @@ class Judged:
     failed: Counter[str] = field(default_factory=Counter)
 
 
+_WHOLE = {"question", "accepted", "reply", "right"}
+
+
 class VerdictFile:
     """Verdicts on disk, appended as they come. A line that was cut short is skipped."""
 
@@ -66,9 +69,11 @@ class VerdictFile:
         if path.is_file():
             for line in path.read_bytes().splitlines():
                 try:
-                    self._lines.append(orjson.loads(line))
+                    told = orjson.loads(line)
                 except orjson.JSONDecodeError:
                     continue
+                if isinstance(told, dict) and told.keys() >= _WHOLE:
+                    self._lines.append(told)
 
     def verdicts(self, settings: Mapping[str, Any] | None = None) -> Verdicts:
         """By case; the newest of each. ``settings``: only those that were given under them."""

@@ -27,9 +27,8 @@ from evals.metrics.outcome import (
 from evals.metrics.sound import sound_of
 from evals.metrics.tally import Tally, tallies_of
 from evals.readers.clip import Clip
-from evals.scoring.folder import Run, RunClip
+from evals.scoring.folder import SCORES_FORMAT, Run, RunClip
 
-FORMAT = "vigil-scores-1"
 SEED = 7
 """Of the bootstrap: the same record gives the same intervals."""
 
@@ -61,7 +60,8 @@ def scores_of(run: Run, verdicts: Verdicts, judge: Mapping[str, Any] | None = No
     best = best_of(curve)
     cases = cases_of(run)
     return {
-        "format": FORMAT,
+        "format": SCORES_FORMAT,
+        "record": run.digest,
         "run": {
             "name": run.path.resolve().name,
             **{name: run.facts.get(name) for name in ("settings", "dataset", "engine", "profile")},
@@ -109,6 +109,7 @@ def _counts(run: Run, outcomes: Sequence[ClipOutcome], open_cases: Sequence[Aske
     return {
         "clips": len(run.clips),
         "outcomes": ends,
+        "not_begun": run.not_begun,
         "slots": sum(len(o.slots) for o in outcomes),
         "unreached": sum(len(o.unreached) for o in outcomes),
         "unjudged": sum(slot.right is None for o in outcomes for slot in o.slots),

@@ -215,25 +215,29 @@ def sound_table(sound: Mapping[str, Any]) -> Table:
     if sound:
         cut, turns, ledger = sound["barge_in"], sound["turns"], sound["ledger"]
         timing = sound["client_timing"]
-        rows = [
-            ["barge-ins stopped in time", f"{cut['in_time']} of {cut['count']}"],
-            [
-                "speech start to the last that was heard, p50",
-                _ms(cut["speech_start_to_last_heard_ms"]["p50"]),
-            ],
-            ["made for them and never heard", _ms(cut["wasted_ms"])],
-            [
-                "stopped by what is no barge-in",
-                f"{sound['go_on']['false_stops']} of {sound['go_on']['count']}",
-            ],
-            ["questions answered in time", f"{turns['in_time']} of {turns['count']}"],
-            ["end of speech to first audio, p50", _ms(turns["speech_end_to_first_audio_ms"]["p50"])],
+        # What never happened has no row: "0 of 0" reads like a failure.
+        if cut["count"]:
+            heard = cut["speech_start_to_last_heard_ms"]["p50"]
+            rows += [
+                ["barge-ins stopped in time", f"{cut['in_time']} of {cut['count']}"],
+                ["speech start to the last that was heard, p50", _ms(heard)],
+                ["made for them and never heard", _ms(cut["wasted_ms"])],
+            ]
+        if (others := sound["go_on"])["count"]:
+            rows.append(["stopped by what is no barge-in", f"{others['false_stops']} of {others['count']}"])
+        if turns["count"]:
+            rows += [
+                ["questions answered in time", f"{turns['in_time']} of {turns['count']}"],
+                ["end of speech to first audio, p50", _ms(turns["speech_end_to_first_audio_ms"]["p50"])],
+            ]
+        rows += [
             ["made and never heard, all", _ms(ledger["unheard_ms"])],
             ["ledgers out of order", f"{ledger['disordered']}"],
             ["created to first audio, p50", _ms(timing["response_created_to_first_audio_ms"]["p50"])],
-            ["commit to first audio, p50", _ms(timing["commit_to_first_audio_ms"]["p50"])],
             ["largest gap between chunks", _ms(timing["max_chunk_gap_ms"]["max"])],
         ]
+        if (commit := timing["commit_to_first_audio_ms"])["count"]:
+            rows.append(["commit to first audio, p50", _ms(commit["p50"])])
     return Table("Sound", ["", "value"], rows)
 
 

@@ -46,7 +46,9 @@ async def test_a_questions_words_end_when_it_counts_as_asked_and_never_overlap(t
         {"id": "b", "at_s": 1.5, "text": "Second?", "audio": "words.wav"},
         {"id": "c", "at_s": 3.5, "text": "Third?", "audio": "words.wav"},
     ]
-    made = await recorded(clip(queries=asked), make_clip(tmp_path / "one.mp4"), words)
+    made = await recorded(
+        clip(queries=asked), make_clip(tmp_path / "one.mp4", times_ms=range(0, 4000, 500)), words
+    )
     assert made.samples.size == 4 * RATE
     assert [round(level(made, at), 2) for at in (0.0, 0.9, 1.0, 1.8, 2.1, 2.6, 3.3, 3.6)] == [
         *(0.5, 0.5, 0.5, 0.5, 0.0, 0.5, 0.5, 0.0)

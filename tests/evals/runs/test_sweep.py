@@ -81,3 +81,10 @@ def test_points_have_names_of_their_own_fit_for_folders(axes, one_by_one) -> Non
     assert len({p.name for p in points}) == len({tuple(p.changes.items()) for p in points}) == len(points)
     assert all("/" not in p.name and not p.name.startswith(".") for p in points)
     assert points[0].changes == {name: values[0] for name, values in axes}
+
+
+def test_two_points_never_share_a_folder() -> None:
+    with pytest.raises(GridError, match="would share the folder"):
+        points_of([("persona", ("a b", "a_b"))], one_by_one=False)
+    with pytest.raises(GridError, match="too long"):
+        points_of([("persona", ("x" * 300, "y"))], one_by_one=False)

@@ -46,6 +46,7 @@ def test_a_run_is_scored_and_shown(run: Path) -> None:
     assert scores["counts"] == {
         "clips": 4,
         "outcomes": {"complete": 3, "failed": 1},
+        "not_begun": 0,
         "slots": 9,
         "unreached": 0,
         "unjudged": 0,
