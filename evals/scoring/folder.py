@@ -102,7 +102,9 @@ def read_run(path: Path) -> Run:
         facts = _json(path / RUN)
         if facts.get("format") != RUN_FORMAT:
             raise UnusableRun(f"{path / RUN} is of another format than {RUN_FORMAT}")
-        folders = sorted(p for p in (path / CLIPS).iterdir() if (p / CLIP).is_file())
+        # Stopped before its first clip it has no folder of them.
+        begun = (path / CLIPS).iterdir() if (path / CLIPS).is_dir() else ()
+        folders = sorted(p for p in begun if (p / CLIP).is_file())
         return Run(path, facts, [_clip(folder) for folder in folders])
     except OSError as error:
         raise UnusableRun(f"{path} is no run: {error.strerror} ({error.filename})") from error

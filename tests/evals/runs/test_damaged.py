@@ -191,3 +191,11 @@ async def test_a_run_is_never_done_again_over_itself(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="the run itself"):
         await rerun(tmp_path, tmp_path / "clips" / "..", lambda name, differ: None)
     assert (tmp_path / "clips" / "one" / "tape.jsonl").read_bytes() == before
+
+
+def test_a_run_that_was_stopped_before_its_first_clip_is_one_without_clips(tmp_path: Path) -> None:
+    facts = {"format": "vigil-eval-1", "dataset": {"clips": 3}}
+    (tmp_path / "run.json").write_text(json.dumps(facts))
+    found = read_run(tmp_path)
+    assert (list(found.clips), found.not_begun) == ([], 3)
+    assert scores_of(found, {})["counts"]["clips"] == 0
