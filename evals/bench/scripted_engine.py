@@ -44,6 +44,7 @@ class EchoEngine(FakeEngine):
             model="scripted",
             prefix_cache=False,
             reports_cached=False,
+            kv_tokens=None,  # it holds as many sessions as are offered
             image_tokens=_IMAGE_TOKENS,
             keep_bytes=0,
         )
