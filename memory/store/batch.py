@@ -44,4 +44,6 @@ Rows = Sequence[dict[str, Any]]
 
 def write_batch(connection: Connection, frames: Rows, refs: Rows, facts: Rows) -> None:
     """All of it or, raising, nothing. A frame that is there lives as long as its latest use asks for."""
-    connection.exec_driver_sql(_WRITE, tuple(orjson.dumps(rows).decode() for rows in (frames, refs, facts)))
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    driver.execute(_WRITE, tuple(orjson.dumps(rows).decode() for rows in (frames, refs, facts)))

@@ -66,12 +66,12 @@ class Database:
     def __init__(self, engine: Engine, timeout_s: float) -> None:
         self._engine = engine
         self._writing = engine.execution_options(begin="BEGIN IMMEDIATE")
-        self._writing_alone = engine.execution_options(begin="")
         self._timeout_s = timeout_s
         self.is_sqlite = engine.dialect.name == "sqlite"
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-write")
         self._heart = ThreadPoolExecutor(1, thread_name_prefix="store-heart")
+        self._alone: Connection | None = None  # of the writing thread
         self._closed = False
         self._since_checkpoint = 0
 
@@ -99,6 +99,8 @@ class Database:
         self._closed = True
         await asyncio.to_thread(self._heart.shutdown)
         await asyncio.to_thread(self._writer.shutdown)
+        if self._alone is not None:
+            self._alone.close()
         await asyncio.to_thread(self._readers.shutdown)
         await asyncio.to_thread(self._engine.dispose)
 
@@ -123,15 +125,17 @@ class Database:
 
         :param exclusive: a lock that excludes every ``shared`` and ``exclusive`` holder of that name
         :param shared: a lock held together with other ``shared`` holders
-        :param alone: ``work`` executes a single statement: on SQLite that is a transaction by itself
+        :param alone: ``work`` gives SQLite's driver a single statement, a transaction by itself: what the
+            engine does around one takes longer than a few rows, and the event loop waits for it
         :raises StoreError: not committed, or (deadline) not known to be
         :raises Refused: a constraint was violated; nothing was written
         """
 
-        writing = self._writing_alone if alone else self._writing
-
         def transaction() -> Result:
-            with writing.begin() as connection:
+            if alone:
+                self._alone = self._alone or self._engine.connect()
+                return work(self._alone)
+            with self._writing.begin() as connection:
                 if not self.is_sqlite:  # SQLite has one writer at a time: every lock is held already
                     _lock(connection, exclusive, shared)
                 return work(connection)
@@ -247,8 +251,8 @@ def _configure_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         # To the driver itself: a statement of the engine's would cost more than the transaction.
-        if statement := connection.get_execution_options().get("begin", "BEGIN"):
-            connection.connection.cursor().execute(statement)
+        statement = connection.get_execution_options().get("begin", "BEGIN")
+        connection.connection.cursor().execute(statement)
 
 
 def _write_ahead(cursor: Any) -> None:
@@ -271,6 +275,8 @@ def _typed_errors() -> Iterator[None]:
         yield
     except IntegrityError as error:
         raise Refused(str(error.orig)) from error
+    except sqlite3.IntegrityError as error:
+        raise Refused(str(error)) from error
     except (SQLAlchemyError, sqlite3.Error, OSError, TimeoutError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StoreError(f"the store did not do it: {reason}") from error
