@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from memory.store.errors import StoreError
 Result = TypeVar("Result")
 
 _NAME = re.compile(r"[0-9a-f]{64}")
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class FrameFiles:
@@ -31,6 +33,9 @@ class FrameFiles:
         self._folder = folder
         self._timeout_s = timeout_s
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="store-frames")
+        # Random, not a process id: orchestrators in containers share this folder and their ids.
+        self._mark = secrets.token_hex(8)
+        self._numbers = count()
         self._closed = False
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -94,29 +99,38 @@ class FrameFiles:
             raise StoreError(f"the frames folder did not do it: {reason}") from error
 
     def _path(self, name: str) -> Path:
-        return self._folder / name[:2] / name[2:4] / name
+        return Path(f"{self._folder}/{name[:2]}/{name[2:4]}/{name}")
 
     def _write(self, name: str, data: bytes) -> None:
+        """Each call of the system lets go of the interpreter, and has to wait for it afterwards while the
+        event loop is busy: there are as few of them as can be."""
         path = self._path(name)
         if path.exists():
             return
-        folder = path.parent
-        for new in (folder.parent, folder):
-            if not new.exists():
-                new.mkdir(exist_ok=True)
-                _sync_folder(new.parent)
-        # Random, not a process id: orchestrators in containers share this folder and their ids.
-        temporary = folder / f"{name}.{secrets.token_hex(8)}.tmp"
+        temporary = Path(f"{path}.{self._mark}{next(self._numbers):x}.tmp")
         try:
-            with open(temporary, "xb", opener=_private) as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            file = os.open(temporary, _NEW, 0o600)
+        except FileNotFoundError:
+            self._make_folders(name)
+            file = os.open(temporary, _NEW, 0o600)
+        try:
+            try:
+                _write_all(file, data)
+                os.fsync(file)
+            finally:
+                os.close(file)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(folder)
+        _sync_folder(path.parent)
+
+    def _make_folders(self, name: str) -> None:
+        folder = self._path(name).parent
+        for new in (folder.parent, folder):
+            if not new.exists():
+                new.mkdir(exist_ok=True)
+                _sync_folder(new.parent)
 
     def _scan(self, folder: int, older_than_ms: int) -> tuple[list[str], list[Path]]:
         frames: list[str] = []
@@ -143,8 +157,10 @@ def _old_files(folder: Path, older_than_ms: int) -> Iterator[Path]:
             continue
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def _write_all(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 def _sync_folder(folder: Path) -> None:
