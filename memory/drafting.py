@@ -47,12 +47,12 @@ def hard_limit(parts: Parts) -> bool:
     if parts.open.flight or parts.window is None:
         return False
     window = parts.window
-    return not fits(parts, window.tokens, window.frames, compose(parts, 0, None))
+    return not fits(parts, window.tokens, window.frames, waiting(parts))
 
 
 def _draft_fits(parts: Parts, target: Draft) -> bool:
     turns = parts.live_window.since(target.start_seq)
-    return turns_fit(parts, target.head_tokens, turns, compose(parts, 0, None))
+    return turns_fit(parts, target.head_tokens, turns, waiting(parts))
 
 
 def _would_help(parts: Parts, target: Draft) -> bool:
@@ -98,8 +98,8 @@ def draft(parts: Parts, reason: str) -> Drafted:
         turns = _carried(parts, parts.window.since(boundary), reason)
     built = _build(parts, turns, boundary, reason)
     if reason == LIMITS and parts.open.flight is None:
-        waiting = compose(parts, 0, None)
-        while turns and not turns_fit(parts, built.draft.head_tokens, turns, waiting):
+        riding = waiting(parts)
+        while turns and not turns_fit(parts, built.draft.head_tokens, turns, riding):
             turns = newest(turns, frame_count(turns) // 2, token_count(turns) // 2)
             built = _build(parts, turns, boundary, reason)
     return built
@@ -152,8 +152,10 @@ def _gaps(parts: Parts, start_seq: int, start_ms: int) -> list[Span]:
 
 
 def waiting(parts: Parts) -> Flight:
-    """What the next tick would show."""
-    return compose(parts, parts.last_tick + 1, None)
+    """What the next tick would show; made once between two facts, since every rule asks for it."""
+    if parts.composed is None:
+        parts.composed = compose(parts, parts.last_tick + 1, None)
+    return parts.composed
 
 
 def switch_due(parts: Parts) -> str | None:

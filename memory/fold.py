@@ -88,8 +88,14 @@ class Memory(Views):
         """Fold one fact. Kinds that mean nothing to the prompt are ignored."""
         fold = self._folds.get(fact.kind)
         if fold is not None:
-            self._wants = None
+            self._forget_derived()
             fold(fact)
+            self._forget_derived()
+
+    def _forget_derived(self) -> None:
+        self._wants = None
+        if self._parts is not None:
+            self._parts.composed = None
 
     def moves(self) -> tuple[f.AnyFact, ...]:
         """Facts due now by the fold's own rules. Log and apply each, then ask again until there are none."""
@@ -144,7 +150,7 @@ class Memory(Views):
         """What rides the next decision; the caller logs and applies it. ``instructions``: for this
         response alone."""
         self.parts.live_window  # noqa: B018  raises before the first head is live
-        flight = compose(self.parts, tick, instructions)
+        flight = drafting.waiting(self.parts)  # instructions add words, no frames
         return f.TickBegun(
             tick=tick,
             media_time_ms=flight.media_time_ms,

@@ -12,7 +12,7 @@ from memory.handover import Draft, Handover
 from memory.head import system_text
 from memory.history import SUMMARIES_MAX, History
 from memory.lines import Lines
-from memory.open_turn import OpenTurn
+from memory.open_turn import Flight, OpenTurn
 from memory.plan import Head, Limits
 from memory.qa import QaHistory
 from memory.queries import Queries
@@ -98,7 +98,10 @@ class Parts:
         self.planned_tick: int | None = None
         self.changes = 0
         self.system = _system(self.settings, self.next_lines, self.limits)
+        self.composed: Flight | None = None
+        """What the next tick would show, once asked for; a fact resets it."""
         self._budget: tuple[tuple[int, int, Limits], Budget] | None = None
+        self._measured: tuple[str, float, int] | None = None
         self._derive(self.limits, pack, self.meter.message(self.system), round(self.learned.turn))
 
     @property
@@ -159,12 +162,19 @@ class Parts:
         """The shares as they follow from what is known now. Counts that outgrow a session's limits shrink
         its window rather than end it."""
         whole = self.limits.context_tokens * 49 // 50 - 48 - self.limits.reply_tokens
-        system = min(self.meter.message(self.system), whole - SMALLEST_ROOM // 2)
+        system = min(self._system_tokens(), whole - SMALLEST_ROOM // 2)
         turn = max(SMALLEST_TURN, min(round(self.learned.turn), (whole - system) // 3))
         known = system, turn, self.limits
         if self._budget is None or self._budget[0] != known:
             self._budget = known, self._derive(self.limits, self.pack, system, turn)
         return self._budget[1]
+
+    def _system_tokens(self) -> int:
+        """Of a long text that seldom changes, and of which every rule asks."""
+        text, scale = self.system, self.meter.text_scale
+        if self._measured is None or self._measured[0] is not text or self._measured[1] != scale:
+            self._measured = text, scale, self.meter.message(text)
+        return self._measured[2]
 
     @property
     def live_window(self) -> Window:
