@@ -17,3 +17,17 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
             task.cancel()
     for task in done:
         task.result()
+
+
+async def set_within(event: asyncio.Event, sleep: Coroutine[Any, Any, Any]) -> None:
+    """Return when the event is set, and set it once ``sleep`` is over. Where it is set already nothing is
+    started, and otherwise one task: this is waited for at every tick."""
+    if event.is_set():
+        sleep.close()
+        return
+    timer = asyncio.ensure_future(sleep)
+    timer.add_done_callback(lambda timer: None if timer.cancelled() else event.set())
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()

@@ -39,7 +39,7 @@ from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tick import CANCELLED, SUPERSEDED, Ended, TickRunner
 from orchestrator.backends.store_faults import RETRY_S, PictureUnread
 from orchestrator.backends.stream import OutputStream
-from orchestrator.backends.waiting import first_of
+from orchestrator.backends.waiting import set_within
 from orchestrator.session.backend import (
     Action,
     Clock,
@@ -225,7 +225,7 @@ class TickLoop:
         if seconds is None:
             await self._wake.wait()
         else:
-            await first_of(self._wake.wait(), self._tools.clock.sleep(seconds))
+            await set_within(self._wake, self._tools.clock.sleep(seconds))
 
     async def _tick(self) -> None:
         tools, due_at = self._tools, self._tools.clock.now()
