@@ -183,6 +183,7 @@ class PlaybackBook:
         self.policy = policy
         self._kept = kept
         self._ledgers: OrderedDict[str, Playback] = OrderedDict()
+        self._unsettled: dict[str, Playback] = {}
         self._clock: float | None = None
         self._carry_ms = 0.0
         self.paused = False
@@ -190,8 +191,10 @@ class PlaybackBook:
 
     def open(self, response_id: str, fence: Fence, *, spoken: bool, aligned: bool = True) -> Playback:
         ledger = self._ledgers[response_id] = Playback(response_id, fence, spoken=spoken, aligned=aligned)
+        self._unsettled[response_id] = ledger
         while len(self._ledgers) > self._kept:
-            self._ledgers.popitem(last=False)
+            oldest, _ = self._ledgers.popitem(last=False)
+            self._unsettled.pop(oldest, None)
         return ledger
 
     def get(self, response_id: str) -> Playback | None:
@@ -199,7 +202,7 @@ class PlaybackBook:
 
     def playing(self, now: float) -> list[Playback]:
         """Ledgers of which sent audio is still being played, oldest first."""
-        return [ledger for ledger in self._ledgers.values() if ledger.active(now)]
+        return [ledger for ledger in self._still_open() if ledger.active(now)]
 
     def last(self) -> Playback | None:
         return next(reversed(self._ledgers.values()), None)
@@ -216,7 +219,7 @@ class PlaybackBook:
             return ()
         budget = elapsed_ms + self._carry_ms
         self._carry_ms = 0.0
-        for ledger in self._ledgers.values():
+        for ledger in self._still_open():
             if ledger.stopped or ledger.settled:
                 continue
             step = min(int(budget), ledger.sent_ms - ledger.committed_ms)
@@ -230,6 +233,13 @@ class PlaybackBook:
             if not ledger.ended:
                 break  # the player waits for more of this one
         return tuple(advanced)
+
+    def _still_open(self) -> list[Playback]:
+        """Ledgers of which more may be played, oldest first: what is settled stays so, and most are."""
+        settled = [response_id for response_id, ledger in self._unsettled.items() if ledger.settled]
+        for response_id in settled:
+            del self._unsettled[response_id]
+        return list(self._unsettled.values())
 
     def apply(self, ledger: Playback, played_ms: float, committed_ms: float | None) -> None:
         """Enter an ack; fractions of a ms are cut."""
