@@ -97,6 +97,7 @@ class Session:
         )
         self._mailbox: deque[tuple[AnyCommand, bool]] = deque()
         self._changed = asyncio.Event()
+        self._due = asyncio.Event()  # of the worker
         self._subscriptions: set[Subscription] = set()
         self._attachments: set[Attachment] = set()
         self._waiters = Waiters(clock)
@@ -193,7 +194,7 @@ class Session:
                 if self._enqueue(command):
                     await self._waiters.within(carried_out, timeout_s)
         finally:
-            self._changed.set()
+            self._stirred()
 
     async def operation(self, command: OperationCommand, timeout_s: float) -> Outcome:
         """Queue an append or a query and wait for the tick that answers it.
@@ -209,7 +210,7 @@ class Session:
                 self._enqueue(command)
                 return await self._waiters.within(answer, timeout_s)
         finally:
-            self._changed.set()
+            self._stirred()
 
     def events(self, maxsize: int = 256) -> Subscription:
         """Everything emitted from now on, for one reader. Close it when done."""
@@ -346,7 +347,7 @@ class Session:
         self._mailbox.append((command, interrupting))
         if (thinned := surplus(self._mailbox, self._core.gives_way, self._limits.glimpses)) is not None:
             self._guarded(lambda: self._core.thin(self._clock.now(), thinned))
-        self._changed.set()
+        self._stirred()
         return True
 
     def _enqueue_together(self, commands: list[AnyCommand], event_id: str | None) -> None:
@@ -360,7 +361,7 @@ class Session:
             error.event_id = event_id
             raise
         self._mailbox.extend((each, False) for each in admitted)
-        self._changed.set()
+        self._stirred()
 
     def _check_mailbox(self, reserve: int = 0) -> None:
         if len(self._mailbox) >= self._limits.mailbox + reserve:
@@ -373,16 +374,22 @@ class Session:
         self._check_mailbox()
         self._core.check_room(size)
 
+    def _stirred(self) -> None:
+        """Something has changed. Most of it is none of the worker's business, which sleeps on."""
+        self._changed.set()
+        if self._mailbox:
+            self._due.set()
+
     async def _work(self) -> None:
         while True:
             while not self._mailbox or not (self._calls.idle or isinstance(self._mailbox[0][0], IMMEDIATE)):
-                self._changed.clear()
-                await self._changed.wait()
+                self._due.clear()
+                await self._due.wait()
             command, interrupting = self._mailbox.popleft()
             self._feed(command)
             if interrupting:
                 self._calls.settle()
-            self._changed.set()
+            self._stirred()
 
     async def _pump(self) -> None:
         try:
@@ -402,7 +409,7 @@ class Session:
         if isinstance(carried.effect, BackendClose):
             self.released = carried.error is None
         self._feed(carried)
-        self._changed.set()
+        self._stirred()
 
     # --- effects ----------------------------------------------------------------------------------------
 
@@ -415,8 +422,9 @@ class Session:
             self._carry_out(step())
         except Exception as error:
             self._fault(error)
-        self._changed.set()
-        self._wake_writers()
+        self._stirred()
+        if self._core.waiting or not self._core.state.is_open:
+            self._wake_writers()
         if self._core.state is State.CLOSED:
             self._finish(Conflict("the session is closed; open a new one", code="session_closed"))
 
@@ -479,7 +487,7 @@ class Session:
         self._mailbox.clear()
         for subscription in tuple(self._subscriptions):
             subscription.close("session_closed")
-        self._changed.set()
+        self._stirred()
         self._epilogue = asyncio.create_task(self._end(), name=f"epilogue:{self.id}")
 
     async def _end(self) -> None:
