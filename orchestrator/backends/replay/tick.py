@@ -275,7 +275,7 @@ class TickRunner:
         tools = self._tools
         prefix = flight.prefix
         plan = tools.journal.memory.plan(continue_with=prefix or None)
-        flight.plan_frames = len(plan.frames)
+        flight.plan_frames = tools.journal.memory.window_frames + len(flight.frames)
         params = decision_params(
             tools.journal.memory.pack,
             tools.limits,
