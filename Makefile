@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup system peers voices demo eval test lint format clean
 .PHONY: bench-replay bench-handover bench-memory bench-store bench-native bench-soak bench-fuzz bench-failover
-.PHONY: bench-ears bench-voice bench-speech bench-sessions
+.PHONY: bench-profile bench-ears bench-voice bench-speech bench-sessions
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1|/' | column -t -s '|'
@@ -77,6 +77,10 @@ bench-native: setup ## what a full-duplex engine's audio waits for on its way th
 
 bench-soak: setup ## 200 sessions for ten minutes: nothing grows or leaks; what a tick costs
 	$(BIN)/python -m evals.bench.soak
+
+bench-profile: setup ## where the processor time of 100 sessions goes; the old figures are one git diff away
+	$(BIN)/python -m evals.bench.soak --sessions 100 --seconds 60 --profile \
+		--out evals/bench/results/profile_100.json
 
 bench-sessions: setup ## how many sessions an engine carries: resending clients, uuid parts, Vigil; then twice that
 	$(BIN)/python -m evals.bench.sessions_bench

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 import time
@@ -44,9 +45,13 @@ LIMITS = (
 )
 
 
-async def soak(folder: Path, sessions: int, seconds: float, warm_s: float) -> dict[str, Any]:
-    """:param folder: for the service's data; :param warm_s: after which memory has to be flat"""
-    async with standing(folder, LIMITS) as stand:
+async def soak(
+    folder: Path, sessions: int, seconds: float, warm_s: float, *, profile: bool = False
+) -> dict[str, Any]:
+    """:param folder: for the service's data; :param warm_s: after which memory has to be flat
+    :param profile: tell where the service's processor time goes after the warm-up
+    """
+    async with standing(folder, LIMITS, profile=profile) as stand:
         generator = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "evals.bench.soak_load", "--url", stand.route),
             *("--sessions", str(sessions), "--seconds", str(seconds), "--warm", str(warm_s)),
@@ -54,6 +59,8 @@ async def soak(folder: Path, sessions: int, seconds: float, warm_s: float) -> di
         )
         watched = {"server": stand.server.pid, "engine": stand.engine.pid, "generator": generator.pid}
         watch = asyncio.create_task(_watch(watched))
+        if profile:
+            asyncio.get_running_loop().call_later(warm_s, stand.server.send_signal, signal.SIGUSR1)
         before_s = _processor_s(stand.server.pid)
         told, _ = await generator.communicate()
         spent_s = _processor_s(stand.server.pid) - before_s
@@ -63,8 +70,12 @@ async def soak(folder: Path, sessions: int, seconds: float, warm_s: float) -> di
         log = stand.log.read_text(errors="replace")
     if not told or isinstance(samples, BaseException):
         raise SystemExit("the load generator told nothing")
+    per_tick_s = spent_s / max(1, stand.ended["engine"]["decisions"])
+    profiled = {"profile": stand.ended["profile"]} if profile else {}
     return _judged(orjson.loads(told), samples, left, log, stand, warm_s) | {
-        "cpu_ms_per_tick": round(spent_s * 1000 / max(1, stand.ended["engine"]["decisions"]), 3),
+        "cpu_ms_per_tick": round(per_tick_s * 1000, 3),
+        "cores_per_100_sessions_at_1_hz": round(per_tick_s * 100, 3),
+        **profiled,
         "sessions": sessions,
         "seconds": seconds,
         "warm_s": warm_s,
@@ -123,6 +134,7 @@ def _judged(
     tenth = max(1, len(memory) // 10)
     warm = sum(resident for _, resident in memory[:tenth]) / tenth
     end = sum(resident for _, resident in memory[-tenth:]) / tenth
+    fallen = log.find("Traceback")
     tick, own = told["tick_ms"], told["generator_lag_ms"]
     overhead = round(tick["p99"] - own["p99"], 3) if tick["count"] else None
     checks = {
@@ -130,7 +142,7 @@ def _judged(
         "no_leak": not told["counts"].get("leaks"),
         "memory_flat": end <= warm * MAY_GROW + MAY_GROW_MB,
         "nothing_left": not any(left.values()),
-        "no_traceback": "Traceback" not in log,
+        "no_traceback": fallen < 0,
         "ended_in_order": stand.ended.get("server_code") == 0,
     }
     return {
@@ -141,6 +153,7 @@ def _judged(
         "checks": checks,
         **told,
         "left": left,
+        "traceback": None if fallen < 0 else log[max(0, fallen - 500) : fallen + 4000],
         "server_memory_mb": {
             "warm": round(warm, 1),
             "end": round(end, 1),
@@ -162,11 +175,14 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--warm", type=float, help="default: a third of the time")
+    parser.add_argument("--profile", action="store_true", help="tell where the service's processor time goes")
     parser.add_argument("--out", type=Path, help="write the JSON here too")
     options = parser.parse_args()
     warm_s = options.warm if options.warm is not None else options.seconds / 3
     with tempfile.TemporaryDirectory(prefix="vigil-soak-") as folder:
-        result = asyncio.run(soak(Path(folder), options.sessions, options.seconds, warm_s))
+        result = asyncio.run(
+            soak(Path(folder), options.sessions, options.seconds, warm_s, profile=options.profile)
+        )
     text = orjson.dumps(result, option=orjson.OPT_INDENT_2).decode()
     sys.stdout.write(text + "\n")
     if options.out is not None:

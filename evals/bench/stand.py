@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-START_S, STOP_S = 60.0, 40.0
+START_S, STOP_S = 180.0, 40.0
 _SERVING = re.compile(rb" on (http://\S+)")
 
 
@@ -38,8 +38,12 @@ class Stand:
 
 
 @asynccontextmanager
-async def standing(folder: Path, flags: Sequence[str] = (), *, speak: float = 0.2) -> AsyncIterator[Stand]:
-    """:param folder: for the service's data and log; ``flags``: of ``vigil serve``"""
+async def standing(
+    folder: Path, flags: Sequence[str] = (), *, speak: float = 0.2, profile: bool = False
+) -> AsyncIterator[Stand]:
+    """:param folder: for the service's data and log; ``flags``: of ``vigil serve``
+    :param profile: of the service: where its processor time goes from SIGUSR1 on is in ``ended``
+    """
     python = sys.executable
     engine = await asyncio.create_subprocess_exec(
         python, "-m", "evals.bench.scripted_engine", "--speak", str(speak), stdout=PIPE
@@ -49,10 +53,14 @@ async def standing(folder: Path, flags: Sequence[str] = (), *, speak: float = 0.
     try:
         async with asyncio.timeout(START_S):
             engine_url = (await engine.stdout.readline()).decode().strip()
-        async with serving(folder, engine_url, flags) as (server, url, log):
+        told = folder / "profile.json"
+        module = ("evals.bench.profiled", "--wait", str(told)) if profile else ()
+        async with serving(folder, engine_url, flags, module) as (server, url, log):
             yield Stand(url, server, engine, log, ended)
             await stop(server)
             ended["server_code"] = server.returncode
+            if profile:
+                ended["profile"] = orjson.loads(told.read_bytes())
         engine.terminate()
         async with asyncio.timeout(STOP_S):
             rest, _ = await engine.communicate()
@@ -65,10 +73,12 @@ async def standing(folder: Path, flags: Sequence[str] = (), *, speak: float = 0.
 
 @asynccontextmanager
 async def serving(
-    folder: Path, engine_url: str, flags: Sequence[str]
+    folder: Path, engine_url: str, flags: Sequence[str], within: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Process, str, Path]]:
+    """:param within: a module that runs the service's, with what it is told"""
     log = folder / "serve.log"
-    command = [sys.executable, "-m", "orchestrator.cli", "serve", "--engine", engine_url, "--port", "0"]
+    command = [sys.executable, "-m", *within, "orchestrator.cli", "serve", "--engine", engine_url]
+    command += ["--port", "0"]
     with log.open("wb") as lines:
         server = await asyncio.create_subprocess_exec(
             *(*command, "--data", str(folder / "data"), "--no-auth-required", *flags),
