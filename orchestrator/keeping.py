@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from memory.facts import AnyFact, parse_fact
 from memory.render import RENDERER
 from memory.store.base import Entry, FrameStore
-from memory.store.errors import LeaseLost, OwnedElsewhere, SessionExists, SessionGone, StoreError
+from memory.store.errors import LeaseLost, OwnedElsewhere, SessionExists, SessionGone, StoreError, StoreShared
 from memory.store.leases import Process
 from memory.store.session import DurableSession
 from memory.store.store import Keeping, Store
@@ -215,11 +215,17 @@ class DurableKeeper:
         :param url: of a PostgreSQL database; default: an SQLite file in the folder
         :param process: this one, where several share the database and the folder
         :raises StoreError: it can't be opened
+        :raises StoreShared: others share it, and this one is not one of several
         """
         url = url or f"sqlite:///{data}/vigil.db"
         lock = FolderLock(data, alone=False)
         try:
             store = await Store.open(url, data, now_ms=clock.wall_ms, keeping=keeping, process=process)
+            try:
+                await _not_shared(store)
+            except BaseException:
+                await store.close()
+                raise
         except BaseException:
             lock.release()
             raise
@@ -333,6 +339,16 @@ def named_packs(past: Sequence[Entry], packs: Mapping[str, Pack]) -> list[Pack |
     """The packs that a log names, ``None`` for each that is missing."""
     named = (entry.data["pack_digest"] for entry in past if entry.kind in ("memory_opened", "pack_set"))
     return [packs.get(digest) for digest in named]
+
+
+async def _not_shared(store: Store) -> None:
+    """Without leases of its own a process would take others' sessions for cut off, and write to them."""
+    if store.leases is None and (others := await store.sharers()):
+        lives = max(other.left_ms for other in others) / 1000
+        raise StoreShared(
+            f"{', '.join(other.address for other in others)} share it: start with --advertise URL, so that "
+            f"each session has one owner; a process that is gone counts for {lives:.0f} s more"
+        )
 
 
 async def _nothing(*_: object) -> None:

@@ -5,6 +5,7 @@
     StoreError              store_unavailable  the database or the disk refused; the write is not durable
     |- LogConflict          log_conflict       another process writes this session
     |- LeaseLost            lease_lost         another process has taken the session over
+    |- StoreShared          store_shared       other processes share it, and this one takes no leases
     |- OwnedElsewhere       session_elsewhere  another process that lives owns the session
     |- LogFull              log_full           the log's buffer is full: await ``flush`` before more appends
     |- SessionExists        session_exists     that id, or a live session of that alias, is there already
@@ -32,6 +33,10 @@ class LogConflict(StoreError):
 
 class LeaseLost(StoreError):
     code = "lease_lost"
+
+
+class StoreShared(StoreError):
+    code = "store_shared"
 
 
 class OwnedElsewhere(StoreError):

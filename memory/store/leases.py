@@ -148,15 +148,22 @@ class Leases:
 
     async def processes(self) -> list[Owner]:
         """Those that live."""
-        query = select(PROCESSES.c.id, PROCESSES.c.address, _left().label("left_ms"))
-        query = query.where(PROCESSES.c.until_ms > _NOW_MS).order_by(PROCESSES.c.address)
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return [Owner(row.id, row.address, row.left_ms) for row in rows]
+        return await living(self._database)
 
     async def leave(self) -> None:
         """Be forgotten: what is still owned can be taken at once."""
         gone = delete(PROCESSES).where(PROCESSES.c.id == self.process.id)
         await self._database.write(lambda connection: connection.execute(gone).rowcount)
+
+
+async def living(database: Database) -> list[Owner]:
+    """The processes that share a database and live; none of an SQLite file."""
+    if database.is_sqlite:
+        return []
+    query = select(PROCESSES.c.id, PROCESSES.c.address, _left().label("left_ms"))
+    query = query.where(PROCESSES.c.until_ms > _NOW_MS).order_by(PROCESSES.c.address)
+    rows = await database.read(lambda connection: connection.execute(query).all())
+    return [Owner(row.id, row.address, row.left_ms) for row in rows]
 
 
 def first_lease(connection: Connection, session: str, process: Process) -> None:

@@ -20,7 +20,7 @@ from memory.store.errors import SessionExists, SessionGone, StoreError
 from memory.store.export import export_tar
 from memory.store.files import FrameFiles
 from memory.store.frames import SessionFrames
-from memory.store.leases import Leases, Process, first_lease
+from memory.store.leases import Leases, Owner, Process, first_lease, living
 from memory.store.log import DurableLog
 from memory.store.packs import packs_of
 from memory.store.retention import Retention, Swept
@@ -121,6 +121,10 @@ class Store:
             await database.close()
             raise
         return cls(database, files, keeping or Keeping(), now_ms, cache_bytes, leases)
+
+    async def sharers(self) -> list[Owner]:
+        """The processes that have leases here and live, this one among them if it has."""
+        return await living(self._database)
 
     async def close(self) -> None:
         """Write what waits and let go of everything."""
