@@ -11,6 +11,7 @@ from typing import Any
 from bridges.engine import ChatEngine
 from bridges.frames import FrameGate
 from bridges.speech import Speaker
+from memory.store.base import Entry
 from orchestrator.api.context import EngineState
 from orchestrator.api.readings import Reading, Readings, named
 from orchestrator.backends.ears import Ears, hearing_capabilities
@@ -131,7 +132,9 @@ class ReplayTrack:
 
     async def build(self, spec: SessionSpec, kept: Kept) -> Built:
         pack, facts, settings = self.pack, self._facts, self._settings
-        home = self.hosts.fleet.home(kept.session_id, self._priority_of(spec.tenant), spec.tenant)
+        home = self.hosts.fleet.home(
+            kept.session_id, self._priority_of(spec.tenant), spec.tenant, answered_by(kept.past)
+        )
         asked = Outside(home.chat, home.permits, self._solvers, self._summarizer)
         if self._through is not None:
             asked = self._through(kept.session_id, asked)
@@ -274,6 +277,13 @@ class ReplayTrack:
         """Where a first chunk ends. A seeded run is meant to be repeatable."""
         seed = self._settings.decision.seed
         return random.uniform(-0.2, 0.2) if seed is None else 0.0
+
+
+def answered_by(past: Sequence[Entry]) -> str | None:
+    """The engine that answered a session last, by its log."""
+    ticks = (entry.data for entry in reversed(past) if entry.kind == "tick_answered")
+    rows = ((tick.get("metrics") or {}).get("row") or {} for tick in ticks)
+    return next((row["engine"] for row in rows if row.get("prompt_tokens") and row.get("engine")), None)
 
 
 async def replay_track(

@@ -94,9 +94,11 @@ class Fleet:
     def now(self) -> float:
         return self._clock.now()
 
-    def home(self, session: str, priority: Priority, tenant: str) -> Home:
-        """A place for a new session of a tenant.
+    def home(self, session: str, priority: Priority, tenant: str, warm_at: str | None = None) -> Home:
+        """A place for a session of a tenant.
 
+        :param warm_at: the engine that answered it last, if it goes on after a restart: its window may be in
+            the cache there still. Where that one is gone, or full, it is placed as a new one
         :raises ResourceExhausted: every engine that answers is full; says of the best one why
         :raises EngineUnavailable: none answers, or all are being drained
         """
@@ -107,7 +109,8 @@ class Fleet:
         now = self._clock.now()
         full = {name: host.room.full(priority, now) for name, host in open_to.items()}
         loads = {name: len(host.room) for name, host in open_to.items()}
-        name = chosen(session, loads, {name: why is None for name, why in full.items()})
+        admits = {name: why is None for name, why in full.items()}
+        name = warm_at if warm_at is not None and admits.get(warm_at) else chosen(session, loads, admits)
         if name is None:
             self.refused += 1
             emptiest = min(loads, key=lambda each: loads[each])

@@ -138,6 +138,24 @@ async def test_engines_come_and_go_while_sessions_run(tmp_path: Path) -> None:
             await track(served).hosts.remove(name(third))
 
 
+async def test_a_session_goes_on_where_its_window_is_after_a_restart(tmp_path: Path) -> None:
+    """Also where its name would give another engine: it had left that one."""
+    async with FakeEngine() as one, FakeEngine() as other:
+        async with Served(one, tmp_path, also=[other], **UNGATED) as served:
+            await served.see(0)
+            first, second = (one, other) if shown(one) else (other, one)
+            first.kill()
+            assert (await served.see(1)).status_code == 200 and shown(second) == [2]
+            await first.restart()
+        async with Served(one, tmp_path, also=[other], **UNGATED) as served:
+            usage = (await served.see(2)).json()["usage"]
+            assert len(shown(first)) == 1 and shown(second) == [2, 3]
+            assert usage["prompt_tokens_details"]["cached_tokens"] > 0
+        second.kill()
+        async with Served(first, tmp_path, **UNGATED) as served:
+            assert (await served.see(3)).status_code == 200 and shown(first)[-1] == 4
+
+
 async def test_an_operator_sees_drains_adds_and_removes_engines(tmp_path: Path) -> None:
     async with two_engines(tmp_path) as (served, home, other), FakeEngine(max_images=8) as small:
         door = served.client
