@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup system peers voices demo eval test lint format clean
 .PHONY: bench-replay bench-handover bench-memory bench-store bench-native bench-soak bench-fuzz bench-failover
-.PHONY: bench-profile bench-ears bench-voice bench-speech bench-sessions
+.PHONY: bench-profile bench-ears bench-voice bench-speech bench-sessions bench-phases bench-overload
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1|/' | column -t -s '|'
@@ -84,6 +84,12 @@ bench-profile: setup ## where the processor time of 100 sessions goes; the old f
 
 bench-sessions: setup ## how many sessions an engine carries: resending clients, uuid parts, Vigil; then twice that
 	$(BIN)/python -m evals.bench.sessions_bench
+
+bench-overload: setup ## twice the capacity of a scripted engine offered: who keeps its pace, who is refused
+	$(BIN)/python -m evals.bench.overload
+
+bench-phases: setup ## when sessions should ask: spread over the period, in groups, or as it comes
+	$(BIN)/python -m evals.bench.phases
 
 bench-ears: setup system ## end of speech to its words, word errors and processor time, on recorded speech
 	$(BIN)/python -m evals.bench.ears_bench

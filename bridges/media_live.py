@@ -151,6 +151,11 @@ class LiveReader:
                 continue
             if clock is None:
                 clock = LiveClock(self._start_ms(now), now * 1000, PictureClock(stream).interval_ms)
+            if self._last_at is None and self._options.turn_s is not None:
+                # Half a period at least behind the first picture, which is a sample too.
+                period_s = self._options.period_ms / 1000
+                away_s = (self._options.turn_s - now - period_s / 2) % period_s + period_s / 2
+                self._sampler.shift(round(away_s * 1000))
             self._last_ms = clock.time_of("video", _stamp_ms(frame), now * 1000)
             self._last_at = now
             statistics.attempts = 0

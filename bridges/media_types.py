@@ -45,6 +45,8 @@ class MediaOptions:
     :param loop: times a file or folder is played
     :param max_duration_ms: media time after which the source ends
     :param sound_rate_hz: rate of the sound that is wanted; ``None``: pictures only
+    :param turn_s: of a live stream, a moment at which a sample is wanted, in monotonic seconds; the grid is
+        laid through it. By default it begins with the first picture, which is a sample in any case
     """
 
     bounds: FrameBounds
@@ -53,6 +55,7 @@ class MediaOptions:
     loop: int = 1
     max_duration_ms: int | None = None
     sound_rate_hz: int | None = None
+    turn_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.period_ms < 1 or self.frames_per_tick < 1 or self.loop < 1:
@@ -162,11 +165,18 @@ class Sampler:
     def __init__(self, period_ms: int, frames_per_tick: int) -> None:
         self._period = period_ms
         self._per_tick = frames_per_tick
-        self._next = 0
+        self._offset_ms = 0
+        self._next: int | None = None
+
+    def shift(self, offset_ms: int) -> None:
+        """The grid's places are so much later."""
+        self._offset_ms = offset_ms
 
     def wants(self, time_ms: int) -> bool:
-        """True for the first picture at or after the next place on the grid; skips places without one."""
-        if time_ms * self._per_tick < self._next * self._period:
+        """True for the first picture of all, and for the first at or after the next place on the grid; skips
+        places without one."""
+        place = (time_ms - self._offset_ms) * self._per_tick
+        if self._next is not None and place < self._next * self._period:
             return False
-        self._next = time_ms * self._per_tick // self._period + 1
+        self._next = place // self._period + 1
         return True

@@ -108,6 +108,7 @@ class Core:
             self.clock,
             self.ids,
             lambda session_id: self.memory_of(session_id).media_time_ms,
+            self._turn_after,
         )
         self.keeper = keeper
         self.registry = Registry(
@@ -195,6 +196,10 @@ class Core:
             media_time_ms=memory.now_ms if observed.frames or memory.now_ms else None,
             planned_tick=memory.planned_switch_tick,
         )
+
+    def _turn_after(self, session_id: str, moment: float) -> float | None:
+        parts = self._parts.get(session_id)
+        return None if parts is None else parts.built.turn_after(moment)
 
     async def _build(self, spec: SessionSpec) -> SessionParts:
         try:

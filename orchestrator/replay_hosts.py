@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from bridges.engine import Deadlines, EngineError
 from bridges.engine_metrics import EngineLoad, EngineMetrics
 from bridges.text_engine import TextEngine
+from bridges.timing import Durations
 from memory.budget import LimitsTooSmall, derive
 from memory.plan import Limits
 from memory.tokens import estimate
 from orchestrator.api.context import EngineState
-from orchestrator.api.readings import Reading, Readings
+from orchestrator.api.readings import ByTwo, Reading, Readings
 from orchestrator.engine_fit import BACKGROUND, LIVE_TICKS, chat_engine, image_bytes, token_route
 from orchestrator.engine_setup import Engine, token_facts_again
 from orchestrator.engine_watch import EngineWatch
@@ -23,7 +24,7 @@ from orchestrator.engines.fleet import Fleet, Host
 from orchestrator.engines.placement import engine_name, ranked
 from orchestrator.engines.room import Need, Priority, Room, carries
 from orchestrator.replay_engines import Engines, covers
-from orchestrator.runtime.permits import Permits
+from orchestrator.runtime.permits import KINDS, Permits
 from orchestrator.session.backend import Clock
 from orchestrator.settings import Settings
 from orchestrator.token_watch import TokenWatch
@@ -39,7 +40,7 @@ _STATES = ("ready", "slow", "starting", "wedged", "dead")
 
 @dataclass(slots=True)
 class Served:
-    """One engine and everything of it that lives as long as it is ours."""
+    """One engine and everything of it that lives as long as it is ours. ``waits``: for permits, by kind."""
 
     engine: Engine
     host: Host
@@ -47,6 +48,7 @@ class Served:
     tokens: TokenWatch
     texts: TextEngine
     metrics: EngineMetrics
+    waits: Mapping[str, Durations]
     load: EngineLoad = field(default_factory=EngineLoad)
     tasks: tuple[asyncio.Task[None], ...] = ()
 
@@ -196,6 +198,39 @@ class Hosts:
             "engine_preemptions_total": told(
                 lambda load: load.preemptions, "requests thrown out of the engine's batch for lack of KV"
             ),
+            "engine_ticks_total": Reading(
+                "live ticks: answered, of them late or standing for others that had no turn, and refused",
+                ByTwo(
+                    {
+                        (name, of): each[f"ticks_{of}"]
+                        for name, each in figures.items()
+                        for of in ("answered", "late", "coalesced", "refused")
+                    },
+                    ("engine", "outcome"),
+                ),
+            ),
+            "engine_wait_seconds": Reading(
+                "how long work waited for its turn at the engine",
+                ByTwo(
+                    {
+                        (name, kind): took
+                        for name, s in self._served.items()
+                        for kind, took in s.waits.items()
+                    },
+                    ("engine", "kind"),
+                ),
+            ),
+            "engine_longest_wait_seconds": Reading(
+                "how long whoever waits longest for the engine has done so",
+                ByTwo(
+                    {
+                        (name, kind): seconds
+                        for name, s in self._served.items()
+                        for kind, seconds in s.host.permits.longest_wait_s().items()
+                    },
+                    ("engine", "kind"),
+                ),
+            ),
         }
 
     def permits(self, key: str) -> dict[str, float]:
@@ -212,7 +247,11 @@ class Hosts:
         secret, longest = settings.engine_api_key, settings.timeouts.request_s
         key = secret.get_secret_value() if secret else None
         most = carries(self._need, facts.kv_tokens, facts.image_cache_bytes) if self._need else None
-        room, permits = Room(most, self._classes), Permits(LIVE_TICKS, BACKGROUND)
+        waits = {kind: Durations() for kind in KINDS}
+        room = Room(most, self._classes)
+        permits = Permits(
+            LIVE_TICKS, BACKGROUND, now=self._clock.now, waited=lambda kind, took: waits[kind].add(took)
+        )
         host = Host(engine_name(engine.url), chat, permits, room, self._clock)
         watch = EngineWatch(
             chat, self._clock, period_s=settings.timeouts.watch_s, ping_s=settings.timeouts.ping_s
@@ -224,7 +263,7 @@ class Hosts:
             period_s=settings.timeouts.watch_s,
         )
         texts = TextEngine(engine.url, api_key=key, deadlines=Deadlines(longest, 2 * longest))
-        return Served(engine, host, watch, tokens, texts, EngineMetrics(engine.url, api_key=key))
+        return Served(engine, host, watch, tokens, texts, EngineMetrics(engine.url, api_key=key), waits)
 
     def _look_after(self, served: Served) -> None:
         served.tasks = (

@@ -183,6 +183,7 @@ class ReplayTrack:
             lambda: backend.memory,
             lambda: backend.health,
             lambda: {**backend.statistics(), **{part: ask() for part, ask in told.items()}},
+            lambda moment: home.turn_after(moment, pack.period_ms / 1000),
         )
 
     async def watch(self) -> None:

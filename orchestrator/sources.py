@@ -136,6 +136,7 @@ class Sources:
     :param bounds: of the pictures; ``period_ms``: between them
     :param capabilities: of all sessions: whether they hear, and at which rate
     :param newest_ms: capture time of the newest frame of a session, on its media clock
+    :param turn_after: the first moment after another one at which a session's engine has its turn for it
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class Sources:
         clock: Clock,
         ids: Ids,
         newest_ms: Callable[[str], int | None],
+        turn_after: Callable[[str, float], float | None],
     ) -> None:
         self._rules = rules
         self._limits = limits
@@ -163,6 +165,7 @@ class Sources:
         self._clock = clock
         self._ids = ids
         self._newest_ms = newest_ms
+        self._turn_after = turn_after
         self._rooms: dict[str, _Room] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._past: Counter[str] = Counter()
@@ -183,7 +186,7 @@ class Sources:
         reading = _Reading(self._ids("src"), tenant, shown(wanted), location, charge, self._hears)
         room.readings.append(reading)
         try:
-            reading.media = await self._opened(reading)
+            reading.media = await self._opened(session, reading)
         except BaseException:
             reading.end("failed")
             room.readings.remove(reading)
@@ -281,13 +284,14 @@ class Sources:
                 retry_after_s=5.0,
             )
 
-    async def _opened(self, reading: _Reading) -> MediaSource:
+    async def _opened(self, session: Session, reading: _Reading) -> MediaSource:
         location = reading.opens
+        options = replace(self._options, turn_s=self._turn_after(session.id, self._clock.now()))
 
         def work() -> MediaSource:
             if "://" in location:
                 self._place(location)
-            return open_media(location, self._options, self._place)
+            return open_media(location, options, self._place)
 
         try:
             async with asyncio.timeout(_OPEN_S):
@@ -367,6 +371,10 @@ class Sources:
         units = Units(origin, self._silence_hz)
         live = media.info.kind == "live"
         began = self._clock.now()
+        if not live:
+            # Its pictures come at its own pace from here on: they begin at the session's turn, as many files
+            # begin together where a service starts.
+            began = self._turn_after(session.id, began) or began
         async with aclosing(media.feed()) as pieces:
             async for piece in pieces:
                 if not live and (early := began + piece.media_time_ms / 1000 - self._clock.now()) > 0:

@@ -62,12 +62,15 @@ class Built:
 
     :param memory: once it is open
     :param health: plain values for people; ``statistics``: sizes of what waits in it
+    :param turn_after: the first moment after another one at which its engine has its turn for it; ``None``:
+        one is as good as another
     """
 
     backend: SessionBackend
     memory: Callable[[], Memory | SpokenMemory]
     health: Callable[[], Mapping[str, Any]]
     statistics: Callable[[], Mapping[str, Mapping[str, int]]]
+    turn_after: Callable[[float], float | None] = lambda moment: None
 
 
 class Track(Protocol):

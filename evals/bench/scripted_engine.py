@@ -1,8 +1,8 @@
 """A scripted engine in a process of its own: ``python -m evals.bench.scripted_engine``.
 
-It prints its URL and serves until it is told to end. It answers decisions at once and without accounting, so
-that what is measured is what stands in front of it. What the newest ``[[...]]`` of a request holds is said
-back with two times, in seconds of the machine's monotonic clock::
+It prints its URL and serves until it is told to end. It answers decisions without accounting and, unless it
+is told what a step costs, at once, so that what is measured is what stands in front of it. What the newest
+``[[...]]`` of a request holds is said back with two times, in seconds of the machine's monotonic clock::
 
     [[mark]] 17 in=1234.567890 out=1234.569012
 
@@ -23,6 +23,8 @@ from typing import Any
 
 import orjson
 
+from bridges.circuit import RealClock
+from evals.bench.batching import FREE, Batch, Cost
 from tests.fakes.engine import FakeEngine
 from tests.fakes.engine_front import parse_body
 from tests.fakes.engine_output import Receive, Send, StreamWriter, event
@@ -37,9 +39,11 @@ _IMAGE_TOKENS = 64
 
 
 class EchoEngine(FakeEngine):
-    """:param speak: share of decisions that say something, if nothing is asked for"""
+    """:param speak: share of decisions that say something, if nothing is asked for
+    :param cost: of an answer; by default there is none
+    """
 
-    def __init__(self, speak: float, seed: int = 0) -> None:
+    def __init__(self, speak: float, seed: int = 0, cost: Cost = FREE) -> None:
         super().__init__(
             model="scripted",
             prefix_cache=False,
@@ -49,6 +53,7 @@ class EchoEngine(FakeEngine):
             keep_bytes=0,
         )
         self._speak = speak
+        self._batch = Batch(cost, RealClock())
         self._chance = random.Random(seed)
         self._numbers = itertools.count(1)
         self.decisions = 0
@@ -64,8 +69,10 @@ class EchoEngine(FakeEngine):
         await writer.start()
         await writer.write(_chunk({"role": "assistant", "content": ""}))
         words = self._words(seen, body)
-        for word in words:
+        for number, word in enumerate(words):
+            await self._batch.token(new=number == 0)
             await writer.write(_chunk({"content": word}))
+        await self._batch.token(new=False)
         last = f" out={time.monotonic():.6f}" if len(words) > 1 else ""
         await writer.write(_chunk({"content": last}, finish_reason="stop"))
         usage = {
@@ -104,13 +111,13 @@ async def lags(samples: list[float], period_s: float = 0.02) -> None:
         samples.append(max(0.0, time.monotonic() - due))
 
 
-async def _serve(speak: float) -> None:
+async def _serve(speak: float, cost: Cost) -> None:
     samples: list[float] = []
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    engine = EchoEngine(speak)
+    engine = EchoEngine(speak, cost=cost)
     async with engine:
         sys.stdout.write(engine.url + "\n")
         sys.stdout.flush()
@@ -128,7 +135,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--speak", type=float, default=0.2)
-    asyncio.run(_serve(parser.parse_args().speak))
+    for name, text in (
+        ("step", "whoever is in it"),
+        ("new", "each request that is new"),
+        ("token", "each token"),
+    ):
+        parser.add_argument(
+            f"--{name}-ms", type=float, default=0.0, help=f"what a step of the model costs for {text}"
+        )
+    given = parser.parse_args()
+    cost = Cost(given.step_ms / 1000, given.new_ms / 1000, given.token_ms / 1000)
+    asyncio.run(_serve(given.speak, cost))
 
 
 if __name__ == "__main__":

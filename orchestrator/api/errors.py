@@ -59,6 +59,7 @@ def openai_error(error: VigilError) -> dict[str, Any]:
 _UNAVAILABLE = frozenset(
     {"engine_unavailable", "engine_unreachable", "engine_timeout", "engine_broken", "restarted"}
 )
+_OVERLOADED = "engine_overloaded"
 _REFUSED = frozenset(
     {
         "bad_image",
@@ -79,6 +80,9 @@ def tick_error(code: str) -> VigilError:
     """What an HTTP client is told when the tick that carried its input failed with ``code``."""
     if code in _UNAVAILABLE:
         text = "the engine does not answer; the input is kept and rides the next tick"
+        return EngineUnavailable(text, code=code, retry_after_s=1.0)
+    if code == _OVERLOADED:
+        text = "the engine has no turn for this session now; the input is kept and rides the next tick"
         return EngineUnavailable(text, code=code, retry_after_s=1.0)
     if code == StoreUnavailable.default_code:
         text = "the store does not answer; the input is kept and rides the next tick"

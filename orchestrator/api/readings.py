@@ -21,6 +21,14 @@ class Durations(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ByTwo:
+    """Several values by two labels each. All are plain numbers, or all are durations."""
+
+    values: Mapping[tuple[str, str], float | Durations]
+    labels: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """
     :param text: what it is, as the scrape says it
@@ -28,7 +36,7 @@ class Reading:
     """
 
     text: str
-    value: float | Mapping[str, float] | Durations
+    value: float | Mapping[str, float] | Durations | ByTwo
     label: str = ""
 
 
@@ -54,9 +62,10 @@ class ReadingsCollector(Collector):
 
 def _family(name: str, reading: Reading) -> Metric:
     value = reading.value
+    if isinstance(value, ByTwo):
+        return _by_two(name, reading.text, value)
     if not isinstance(value, int | float | Mapping):
-        ends = [("+Inf" if isinf(end) else str(end), count) for end, count in value.buckets()]
-        return HistogramMetricFamily(name, reading.text, buckets=ends, sum_value=value.total_s)
+        return HistogramMetricFamily(name, reading.text, buckets=_ends(value), sum_value=value.total_s)
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     if not isinstance(value, Mapping):
         return kind(name, reading.text, value=value)
@@ -64,3 +73,19 @@ def _family(name: str, reading: Reading) -> Metric:
     for of, number in value.items():
         family.add_metric((of,), number)
     return family
+
+
+def _by_two(name: str, text: str, table: ByTwo) -> Metric:
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    numbers = kind(name, text, labels=table.labels)
+    histogram = HistogramMetricFamily(name, text, labels=table.labels)
+    for labels, value in table.values.items():
+        if isinstance(value, int | float):
+            numbers.add_metric(labels, value)
+        else:
+            histogram.add_metric(labels, _ends(value), value.total_s)
+    return histogram if histogram.samples else numbers
+
+
+def _ends(durations: Durations) -> list[tuple[str, int]]:
+    return [("+Inf" if isinf(end) else str(end), count) for end, count in durations.buckets()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 
@@ -31,3 +31,33 @@ async def set_within(event: asyncio.Event, sleep: Coroutine[Any, Any, Any]) -> N
         await event.wait()
     finally:
         timer.cancel()
+
+
+async def in_time(wait: Awaitable[Any], deadline: Coroutine[Any, Any, Any]) -> bool:
+    """Await ``wait`` until ``deadline`` is over; False: it was cancelled for that.
+
+    It begins at once and in the task that calls, as if it were awaited alone: whoever asks for something
+    first is the first to have asked.
+    """
+    caller = asyncio.current_task()
+    assert caller is not None
+    late = over = False
+
+    def on_deadline(alarm: asyncio.Task[Any]) -> None:
+        nonlocal late
+        if not over and not alarm.cancelled():
+            late = True
+            caller.cancel()
+
+    alarm = asyncio.create_task(deadline)
+    alarm.add_done_callback(on_deadline)
+    try:
+        await wait
+    except asyncio.CancelledError:
+        if late and caller.uncancel() == 0:
+            return False
+        raise
+    finally:
+        over = True
+        alarm.cancel()
+    return True

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from bridges.circuit import Clock
 from bridges.circuit import EngineState as Circuit
 from bridges.engine import ChatEngine, ChatEvent, ChatRequest, ImageBytes
+from orchestrator.engines.phases import Phases
 from orchestrator.engines.placement import chosen, overloaded
 from orchestrator.engines.returning import ColdLane
 from orchestrator.engines.room import Priority, Room
@@ -35,6 +36,7 @@ class Permits(Protocol):
     async def background(self, session_id: str, kind: str, *, beside: bool = ...) -> None: ...
     def done(self, session_id: str, kind: str = ...) -> None: ...
     def statistics(self) -> Mapping[str, Mapping[str, int]]: ...
+    def longest_wait_s(self) -> Mapping[str, float]: ...
 
 
 class Judged(ChatEngine, Protocol):
@@ -57,6 +59,7 @@ class Host:
         self.permits = permits
         self.room = room
         self.homes: set[Home] = set()
+        self.phases = Phases()
         self.cold = ColdLane(COLD_AT_A_TIME, clock)
         self.suspect_lane = asyncio.Lock()
         self.draining = False
@@ -68,6 +71,7 @@ class Host:
 
     def leave(self, home: Home) -> None:
         self.homes.discard(home)
+        self.phases.leave(home.session)
         self.room.leave(home.session)
         self.cold.leave(home.session)
 
@@ -185,6 +189,7 @@ class Fleet:
                 "most": float(host.room.most or 0),
                 "draining": float(host.draining),
                 "up": float(not host.down),
+                **{f"ticks_{of}": float(number) for of, number in host.room.ticks.items()},
                 **{f"cold_{key}": float(value) for key, value in host.cold.statistics().items()},
             }
             for name, host in self._hosts.items()
@@ -214,6 +219,10 @@ class Home:
     @property
     def name(self) -> str:
         return self.host.name
+
+    def turn_after(self, moment: float, period_s: float) -> float | None:
+        """When its next tick begins, where Vigil says when; see ``Phases``."""
+        return self.host.phases.turn_after(self.session, moment, period_s)
 
     @property
     def suspect_lane(self) -> asyncio.Lock:
@@ -253,7 +262,9 @@ class Home:
             await waited.cold.enter(self.session, self.priority)
         return True
 
-    def answered(self, *, latency_s: float, period_s: float, kept: int, promised: int) -> None:
+    def answered(
+        self, *, latency_s: float, period_s: float, kept: int, promised: int, coalesced: bool = False
+    ) -> None:
         """A live tick was answered; see ``Room.answered``."""
         self.host.cold.leave(self.session)
         self.host.room.answered(
@@ -263,7 +274,12 @@ class Home:
             period_s=period_s,
             kept=kept,
             promised=promised,
+            coalesced=coalesced,
         )
+
+    def refused(self, waited_s: float, period_s: float) -> None:
+        """A live tick found no turn in time; see ``Room.refused``."""
+        self.host.room.refused(self.fleet.now(), waited_s / period_s)
 
     def leave(self) -> None:
         """The session is over."""

@@ -129,6 +129,8 @@ class Room:
         self._guests: dict[str, _Guest] = {}
         self._answers: deque[_Answer] = deque(maxlen=ANSWERS)
         self._behind = False
+        self.ticks = dict.fromkeys(("answered", "late", "coalesced", "refused"), 0)
+        """Live ticks so far. Late: answered more than a period after the newest frame that they show."""
 
     def __len__(self) -> int:
         return len(self._guests)
@@ -144,17 +146,34 @@ class Room:
         self._guests.pop(session, None)
 
     def answered(
-        self, session: str, now: float, *, latency_s: float, period_s: float, kept: int, promised: int
+        self,
+        session: str,
+        now: float,
+        *,
+        latency_s: float,
+        period_s: float,
+        kept: int,
+        promised: int,
+        coalesced: bool = False,
     ) -> None:
         """A live tick was answered.
 
         :param latency_s: from its newest frame to the whole answer
         :param promised: tokens that the prefix audit expected of the cache; ``kept``: of these, found there
+        :param coalesced: it also stands for ticks before it that had no turn
         """
+        self.ticks["answered"] += 1
+        self.ticks["late"] += latency_s > period_s
+        self.ticks["coalesced"] += coalesced
         guest = self._guests.get(session)
         if guest is not None:
             guest.ticks += 1
         self._answers.append(_Answer(now, latency_s / period_s, kept, promised))
+
+    def refused(self, now: float, periods: float) -> None:
+        """A live tick found no turn within so many periods; that is as good as an answer so late."""
+        self.ticks["refused"] += 1
+        self._answers.append(_Answer(now, periods, 0, 0))
 
     def full(self, priority: Priority, now: float) -> str | None:
         """Why no session of this class is admitted now; ``None``: there is room."""

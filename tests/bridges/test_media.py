@@ -114,6 +114,24 @@ async def test_loop_and_limit(tmp_path: Path) -> None:
     assert times(frames) == [0, 1000, 2000, 3000]
 
 
+@given(
+    st.lists(st.integers(0, 700), min_size=1, max_size=60),
+    st.integers(1, 1500),
+    st.integers(1, 5),
+    st.integers(0, 3000),
+)
+def test_a_sampler_with_its_grid_elsewhere(gaps: list[int], period: int, per_tick: int, offset: int) -> None:
+    """The first picture, and then as if the stream had begun where the grid does."""
+    sampler, plain = Sampler(period, per_tick), Sampler(period, per_tick)
+    sampler.shift(offset)
+    assert sampler.wants(0)
+    time_ms = 0
+    for gap in gaps:
+        time_ms += gap
+        if time_ms >= offset > 0:
+            assert sampler.wants(time_ms) == plain.wants(time_ms - offset)
+
+
 @given(st.lists(st.integers(0, 700), min_size=1, max_size=60), st.integers(1, 1500), st.integers(1, 5))
 def test_sampler(gaps: list[int], period: int, per_tick: int) -> None:
     """At most one sample for each place on the grid, each the first picture at or after its place."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -126,13 +126,20 @@ class DecisionPolicy:
 
 
 class Pace:
-    """When the next tick may start: at most one a period, by the media clock or by the wall's.
+    """When the next tick may start, of a session whose frames nobody waits for.
 
-    Frames that are a period apart in media time are never delayed, however fast they arrive; frames
-    closer than that wait for the clock and ride together. A tenth of a period of jitter is forgiven.
+    Appends that are a period apart in media time come at a pace of their own: each begins a tick as it comes.
+    It is as fresh then as it will ever be, and where it would meet others the engine's permits say who goes
+    first; to hold it back for the sake of a phase would only make it older. Appends that are closer than
+    that ride together, and Vigil says when: once a period, at the session's phase. A tenth of a period of
+    jitter is forgiven.
+
+    :param turn_after: the first moment of the session's phase that is not before another one, at a period in
+        s; ``None``: it has none, and ticks begin a period after the last
     """
 
-    def __init__(self, period_ms: int) -> None:
+    def __init__(self, period_ms: int, turn_after: Callable[[float, float], float | None]) -> None:
+        self._turn_after = turn_after
         self._period_s = period_ms / 1000
         self._media_step_ms = period_ms * 9 // 10
         self._started: float | None = None
@@ -141,11 +148,25 @@ class Pace:
     def started(self, now: float, media_time_ms: int) -> None:
         self._started, self._media_ms = now, media_time_ms
 
-    def wait_s(self, now: float, media_time_ms: int, *, at_once: bool) -> float:
-        """Seconds until a tick may start. ``at_once``: a tail fact, or a source that waits for us."""
-        if at_once or self._started is None or media_time_ms - self._media_ms >= self._media_step_ms:
+    def passed_over(self, media_time_ms: int) -> bool:
+        """A tick up to here leaves no room for one that should have been between it and the last."""
+        return self._started is not None and media_time_ms - self._media_ms >= 1.5 * self._period_s * 1000
+
+    def wait_s(self, now: float, newest_ms: int, before_ms: int | None) -> float:
+        """Seconds until a tick may start.
+
+        :param newest_ms: media time of the newest frame that waits; ``before_ms``: of the newest that waits
+            and came with another append
+        """
+        step_ms = newest_ms - (self._media_ms if before_ms is None else before_ms)
+        if self._started is None or step_ms >= self._media_step_ms:
             return 0.0
-        return max(0.0, self._started + self._period_s - now)
+        return max(0.0, self._due(self._started) - now)
+
+    def _due(self, started: float) -> float:
+        """The phase's next moment that is half a period away, so that a late tick delays none after it."""
+        turn = self._turn_after(started + self._period_s / 2, self._period_s)
+        return started + self._period_s if turn is None else turn
 
 
 def tick_deadlines(period_ms: int, max_tokens: int, *, waited_for: bool = False) -> Deadlines:

@@ -14,13 +14,15 @@ from orchestrator.session.backend import FactLog
 
 @dataclass(frozen=True, slots=True)
 class WaitingFrame:
-    """A frame that no answered tick has shown yet. ``admitted_at``: monotonic seconds."""
+    """A frame that no answered tick has shown yet. ``admitted_at``: monotonic seconds; ``operation_id``: of
+    the append that brought it."""
 
     frame_id: str
     uuid: str
     media_time_ms: int
     lossless: bool
     admitted_at: float
+    operation_id: str | None
 
 
 class Journal:
@@ -93,7 +95,12 @@ class Journal:
         match fact:
             case FrameSeen():
                 self.waiting[fact.frame_id] = WaitingFrame(
-                    fact.frame_id, fact.uuid, fact.media_time_ms, fact.lossless, self._now()
+                    fact.frame_id,
+                    fact.uuid,
+                    fact.media_time_ms,
+                    fact.lossless,
+                    self._now(),
+                    fact.operation_id,
                 )
             case FrameDropped(reason=reason) if reason != "duplicate":  # a repeat's first frame stays
                 self.waiting.pop(fact.frame_id, None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -29,7 +29,7 @@ from memory.facts import (
     TickBegun,
 )
 from memory.plan import WantDecision
-from orchestrator.backends.replay.decide import Ask, Pace
+from orchestrator.backends.replay.decide import Ask, Pace, tick_deadlines
 from orchestrator.backends.replay.health import BACKOFF_FIRST_S, BACKOFF_MAX_S, EngineHealth
 from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.operations import Operations
@@ -39,7 +39,7 @@ from orchestrator.backends.replay.suspects import Suspects
 from orchestrator.backends.replay.tick import CANCELLED, SUPERSEDED, Ended, TickRunner
 from orchestrator.backends.store_faults import RETRY_S, PictureUnread
 from orchestrator.backends.stream import OutputStream
-from orchestrator.backends.waiting import set_within
+from orchestrator.backends.waiting import in_time, set_within
 from orchestrator.session.backend import (
     Action,
     Clock,
@@ -95,7 +95,7 @@ class TickLoop:
         self._wake_others = wake_others
         self._caught_up = caught_up
         self._wake = asyncio.Event()
-        self._pace = Pace(tools.pack.period_ms)
+        self._pace = Pace(tools.pack.period_ms, tools.place.turn_after)
         self._words: deque[ResponseOptions | None] = deque()  # replies asked for and not given yet
         self._options: tuple[Fence, ResponseOptions] | None = None
         self._held = False
@@ -208,9 +208,11 @@ class TickLoop:
             if self._appending:
                 return None
             return max(0.0, self._news_at + GRACE_S - now, self._calm_until - now)
-        newest = max((f.media_time_ms for f in waiting), default=0)
-        at_once = want.urgent or self._retrying or any(f.lossless for f in waiting)
-        return self._pace.wait_s(now, newest, at_once=at_once)
+        if not waiting or want.urgent or self._retrying or any(f.lossless for f in waiting):
+            return 0
+        newest = max(waiting, key=lambda frame: frame.media_time_ms)
+        others = (f.media_time_ms for f in waiting if f.operation_id != newest.operation_id)
+        return self._pace.wait_s(now, newest.media_time_ms, max(others, default=None))
 
     async def _release(self) -> None:
         """Nothing is left to decide: a query withdrawn before any tick showed it is answered by none."""
@@ -237,14 +239,38 @@ class TickLoop:
         lane = tools.place.suspect_lane if tools.suspects.any(tools.journal.waiting) else nullcontext()
         async with lane:
             await self._caught_up()
-            await tools.permits.live(tools.session_id)
-            try:
-                if self._wait_s() != 0:  # cancelled or cleared while it waited for its turn
-                    return
-                ended = await self._run_tick(due_at)
-            finally:
-                tools.permits.done(tools.session_id)
-            await self._after(ended)
+            ended = None
+            async with self._turn() as granted:
+                if granted and self._wait_s() == 0:  # else cancelled or cleared while it waited
+                    ended = await self._run_tick(due_at)
+            if ended is not None:
+                await self._after(ended)
+            elif not granted:
+                await self._turned_away()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[bool]:
+        """Hold a permit of the engine, if it gives one before the tick's deadline. What comes meanwhile rides
+        along: of an engine that is short the newest frames are answered."""
+        tools = self._tools
+        if not await in_time(tools.permits.live(tools.session_id), tools.clock.sleep(self._turn_s())):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            tools.permits.done(tools.session_id)
+
+    def _turn_s(self) -> float:
+        """As long as for a first token; an answer that is begun later would be of no use any more."""
+        waited_for = any(frame.lossless for frame in self._tools.journal.waiting.values())
+        return tick_deadlines(self._tools.pack.period_ms, 0, waited_for=waited_for).first_token_s
+
+    async def _turned_away(self) -> None:
+        """The engine has no turn for this session in time. Whoever waits for an answer is told so and may
+        come again; what was shown stays, and rides the tick that gets a turn."""
+        self._tools.place.refused(self._turn_s(), self._tools.pack.period_ms / 1000)
+        await self._give_up("engine_overloaded")
 
     def _leave_soon(self) -> None:
         """An engine that is being drained is left with the next window, which then comes early."""
@@ -261,9 +287,17 @@ class TickLoop:
         begun = tools.journal.memory.begin_tick(tools.journal.last_tick + 1, instructions)
         if ask is not Ask.NOBODY:
             begun = self._apart(begun)
+        coalesced = len(begun.frame_ids) > 1 and self._pace.passed_over(begun.media_time_ms)
         self._pace.started(tools.clock.now(), begun.media_time_ms)
         return await tools.runner.run(
-            begun, self.fence, ask, reason, words=words, asked=self.asked.over(options), due_at=due_at
+            begun,
+            self.fence,
+            ask,
+            reason,
+            words=words,
+            coalesced=coalesced,
+            asked=self.asked.over(options),
+            due_at=due_at,
         )
 
     def _apart(self, begun: TickBegun) -> TickBegun:

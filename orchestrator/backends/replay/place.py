@@ -22,6 +22,10 @@ class Place(Protocol):
     @property
     def suspect_lane(self) -> asyncio.Lock: ...
 
+    def turn_after(self, moment: float, period_s: float) -> float | None:
+        """The first moment, not before this one, at which a tick should begin whose time Vigil chooses;
+        ``None``: one is as good as another."""
+
     def handover_begun(self) -> None:
         """The next window's head is frozen; it is about to be warmed."""
 
@@ -31,9 +35,14 @@ class Place(Protocol):
     async def lost(self) -> bool:
         """The engine gives no answers. True: another one takes the session, and it is its turn there."""
 
-    def answered(self, *, latency_s: float, period_s: float, kept: int, promised: int) -> None:
+    def answered(
+        self, *, latency_s: float, period_s: float, kept: int, promised: int, coalesced: bool = False
+    ) -> None:
         """A live tick was answered ``latency_s`` after its newest frame; of ``promised`` tokens ``kept`` came
-        from the cache."""
+        from the cache. ``coalesced``: it also stands for ticks before it that had no turn."""
+
+    def refused(self, waited_s: float, period_s: float) -> None:
+        """A live tick found no turn at the engine in time."""
 
     def leave(self) -> None:
         """The session is over."""
@@ -48,6 +57,9 @@ class Settled:
     def __init__(self, suspect_lane: asyncio.Lock | None = None) -> None:
         self.suspect_lane = suspect_lane or asyncio.Lock()
 
+    def turn_after(self, moment: float, period_s: float) -> float | None:
+        return None
+
     def handover_begun(self) -> None:
         pass
 
@@ -57,7 +69,12 @@ class Settled:
     async def lost(self) -> bool:
         return False
 
-    def answered(self, *, latency_s: float, period_s: float, kept: int, promised: int) -> None:
+    def answered(
+        self, *, latency_s: float, period_s: float, kept: int, promised: int, coalesced: bool = False
+    ) -> None:
+        pass
+
+    def refused(self, waited_s: float, period_s: float) -> None:
         pass
 
     def leave(self) -> None:

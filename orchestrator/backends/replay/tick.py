@@ -65,6 +65,7 @@ class Flight:
     :param prefix: assistant text that the reply continues, if words were asked for
     :param reason: why it will be silent, if that is known before
     :param due_at: when it could have started but for its turn; the other times as in ``TickTimes``
+    :param coalesced: it also stands for ticks before it that had no turn
     :param plan_frames: frames of the whole prompt
     :param shown: text that the client has
     :param abort: why its request was ended early, if it was
@@ -84,6 +85,7 @@ class Flight:
     asked_at: float | None = None
     first_token_at: float | None = None
     answered_at: float | None = None
+    coalesced: bool = False
     plan_frames: int = 0
     shown: str = ""
     decided: bool = False
@@ -161,11 +163,12 @@ class TickRunner:
         reason: Reason | None,
         *,
         words: bool,
+        coalesced: bool,
         asked: Asked,
         due_at: float,
     ) -> Ended:
-        """One tick from its first fact to its record. ``words``: a reply is asked for, not a decision.
-        ``due_at``: when it could have started but for its turn."""
+        """One tick from its first fact to its record. ``words``: a reply is asked for, not a decision;
+        ``coalesced``: see ``Flight``; ``due_at``: when it could have started but for its turn."""
         tools = self._tools
         tools.journal.write(begun)
         waiting = tools.journal.waiting
@@ -181,6 +184,7 @@ class TickRunner:
             words=words,
             started_at=tools.clock.now(),
             due_at=due_at,
+            coalesced=coalesced,
         )
         self._idle.clear()
         try:
@@ -336,6 +340,7 @@ class TickRunner:
                 period_s=tools.pack.period_ms / 1000,
                 kept=min(audited.cached or 0, audited.expected),
                 promised=0 if audited.cached is None else audited.expected,
+                coalesced=flight.coalesced,
             )
         row = self._rows.answered(flight, verdict, finished, audited, score=score, done_at=done_at)
         if not flight.decided:

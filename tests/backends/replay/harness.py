@@ -267,6 +267,7 @@ class Session:
         self.engine: ScriptedChat = self.neighbour.engine if self.neighbour else scripted
         self.permits: Permits = self.neighbour.permits if self.neighbour else Permits(live=2)
         self.lane: asyncio.Lock = self.neighbour.lane if self.neighbour else asyncio.Lock()
+        self.place = Settled(self.lane)
         self.log = Log()
         self.outputs: list[BackendOutput] = []
         self.fence = FIRST
@@ -279,7 +280,7 @@ class Session:
                 outputs=self.outputs_size, max_pixels=self.max_pixels,
             ),
             solver=self.solver, summarizer=self.summarizer, history=self.history, packs=self.packs,
-            place=Settled(self.lane), stopped_by_us=lambda: self.stopped_by_us(),
+            place=self.place, stopped_by_us=lambda: self.stopped_by_us(),
         )  # fmt: skip
 
     async def __aenter__(self) -> Session:

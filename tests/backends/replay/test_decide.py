@@ -10,7 +10,6 @@ from orchestrator.backends.replay.decide import (
     DecideOptions,
     DecisionPoint,
     DecisionPolicy,
-    Pace,
     Reason,
     ThresholdRefused,
     speak_score,
@@ -100,16 +99,6 @@ def test_spoken_lines_follow_the_facts() -> None:
     assert policy.lines.repeats(3000) == ("fire!",)
     policy.apply(answered(3, silence=True))
     assert policy.lines.repeats(4000) == ()
-
-
-def test_pace_holds_frames_closer_than_a_period_and_never_those_a_period_apart() -> None:
-    pace = Pace(1000)
-    assert pace.wait_s(5.0, 0, at_once=False) == 0
-    pace.started(5.0, 0)
-    assert pace.wait_s(5.2, 250, at_once=False) == pytest.approx(0.8)
-    assert pace.wait_s(5.2, 250, at_once=True) == 0
-    assert pace.wait_s(5.2, 960, at_once=False) == 0
-    assert pace.wait_s(6.1, 250, at_once=False) == 0
 
 
 def test_deadlines() -> None:
