@@ -1,16 +1,31 @@
-"""Twice the capacity offered to a service: who keeps its pace, who is refused, how soon all is well again."""
+"""Twice the capacity offered to a service: who keeps its pace, who is refused, how soon all is well again.
+
+An arm of ``evals.bench.sessions_bench``, on the engine that is measured there. ``make bench-overload`` has it
+on a scripted engine that batches as a stock one does (``evals.bench.batching``): it takes no GPU, and little
+of the machine, so that a regression of the service shows. Its capacity is looked for first.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from evals.bench.machine import machine
+from evals.bench.stand import standing
+from evals.clips import clip
+from evals.load.capacity import capacities
 from evals.load.figures import Readings, Scraper
 from evals.load.job import LATE, Job, Told, percentile
-from evals.load.step import Generator
+from evals.load.pictures import prepare
+from evals.load.step import Generator, Step, step
 
 BEFORE_S, DURING_S, AFTER_S = 8.0, 15.0, 12.0
 START_S = 4.0
@@ -20,6 +35,7 @@ ARRIVAL_S = 2.0
 """Between those who come later: admission goes by what it has measured."""
 MAY_GROW = 2.0
 """Times the p95 of those who were there first, while others come."""
+REFUSAL = "resource_exhausted"
 QUEUED_FRAMES = 8
 """Frames of one session that may wait: more is a queue."""
 
@@ -117,7 +133,10 @@ def checks(result: dict[str, Any]) -> dict[str, bool]:
     before, during = (result["p95_ms"][name] for name in ("before", "during"))
     waiting = result.get("service", {}).get("most", {}).get("frames_waiting", 0)
     back = result["recovery_ticks"]
+    refused = result["refused"]
     return {
+        "overload: who is not let in is refused with a code that says try again": set(refused) <= {REFUSAL}
+        and result["admitted"] + sum(refused.values()) == result["came_later"],
         "overload: who was there first keeps its pace": before is not None
         and during is not None
         and during <= MAY_GROW * before,
@@ -126,3 +145,76 @@ def checks(result: dict[str, Any]) -> dict[str, bool]:
         <= QUEUED_FRAMES * (result["there_first"] + result["admitted"]),
         f"overload: all is well within {RECOVERY_TICKS} ticks": back is not None and back <= RECOVERY_TICKS,
     }
+
+
+FLAGS = (
+    *("--voice-bridge", "none"),
+    *("--limits-sessions", "1000", "--auth-quota-handshakes-per-minute", "100000"),
+)
+"""So that nothing but admission refuses a session."""
+COST = ("--step-ms", "20", "--new-ms", "60")
+"""Of the scripted engine: a decision of two tokens alone takes 100 ms, ten at a time 0.64 s."""
+PERIOD_S = 1.0
+
+
+async def scripted(folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    """The arm against a scripted engine: ``capacity`` and ``overload``."""
+    for name in ("pictures", "one", "two"):
+        (folder / name).mkdir()
+    prepare(clip("bikes.mp4"), folder / "pictures", (224, 224), 0.0, 60)
+    job = Job(
+        url="", shape="realtime", sessions=0, pictures=str(folder / "pictures"), query="Watch.",
+        period_s=PERIOD_S, seconds=10.0,
+    )  # fmt: skip
+    capacity = await _served(folder / "one", job, lambda job, engine: _capacity(job, engine, tell))
+    sessions = max(1, capacity["capacity"][f"{PERIOD_S:g}"])
+    overload = await _served(
+        folder / "two",
+        replace(job, sessions=sessions),
+        lambda job, engine: overloaded(job, engine, PERIOD_S, tell),
+    )
+    return {"capacity": capacity, "overload": overload}
+
+
+async def _served(
+    folder: Path, job: Job, use: Callable[[Job, str], Awaitable[dict[str, Any]]]
+) -> dict[str, Any]:
+    async with standing(folder, FLAGS, speak=0.1, cost=COST) as stand:
+        return await use(replace(job, url=stand.url), stand.engine_url)
+
+
+async def _capacity(job: Job, engine: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    scraper = Scraper(job.url, [engine])
+
+    async def tried(sessions: int) -> Step:
+        made = await step(replace(job, sessions=sessions, mark=f"{sessions}"), scraper)
+        tell(f"{sessions} sessions: p95 {made.plain((PERIOD_S,))['p95_ms']} ms")
+        return made
+
+    try:
+        return await capacities(tried, (PERIOD_S,), 32, first=4, within=0.1)
+    finally:
+        await scraper.aclose()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, help="write the figures here as JSON")
+    given = parser.parse_args()
+
+    def tell(line: str) -> None:
+        sys.stderr.write(line + "\n")
+
+    with tempfile.TemporaryDirectory(prefix="vigil-overload-") as folder:
+        result = asyncio.run(scripted(Path(folder), tell))
+    told = json.dumps({"bench": "overload", "machine": machine(), **result}, indent=2)
+    if given.out is not None:
+        given.out.write_text(told + "\n")
+    sys.stdout.write(told + "\n")
+    return 0 if all(result["overload"]["checks"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

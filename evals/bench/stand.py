@@ -24,9 +24,11 @@ class StandFailed(Exception):
 
 @dataclass
 class Stand:
-    """``url``: of the service. ``ended``: filled when the stand is taken down, with what the engine tells."""
+    """``url``: of the service; ``engine_url``: of the engine behind it. ``ended``: filled when the stand is
+    taken down, with what the engine tells."""
 
     url: str
+    engine_url: str
     server: Process
     engine: Process
     log: Path
@@ -39,14 +41,20 @@ class Stand:
 
 @asynccontextmanager
 async def standing(
-    folder: Path, flags: Sequence[str] = (), *, speak: float = 0.2, profile: bool = False
+    folder: Path,
+    flags: Sequence[str] = (),
+    *,
+    speak: float = 0.2,
+    cost: Sequence[str] = (),
+    profile: bool = False,
 ) -> AsyncIterator[Stand]:
     """:param folder: for the service's data and log; ``flags``: of ``vigil serve``
+    :param cost: flags of the scripted engine that say what its answers cost
     :param profile: of the service: where its processor time goes from SIGUSR1 on is in ``ended``
     """
     python = sys.executable
     engine = await asyncio.create_subprocess_exec(
-        python, "-m", "evals.bench.scripted_engine", "--speak", str(speak), stdout=PIPE
+        python, "-m", "evals.bench.scripted_engine", "--speak", str(speak), *cost, stdout=PIPE
     )
     assert engine.stdout is not None
     ended: dict[str, Any] = {}
@@ -56,7 +64,7 @@ async def standing(
         told = folder / "profile.json"
         module = ("evals.bench.profiled", "--wait", str(told)) if profile else ()
         async with serving(folder, engine_url, flags, module) as (server, url, log):
-            yield Stand(url, server, engine, log, ended)
+            yield Stand(url, engine_url, server, engine, log, ended)
             await stop(server)
             ended["server_code"] = server.returncode
             if profile:
