@@ -10,6 +10,7 @@ declare -A packages=(
     [/usr/bin/flite]=flite
     [/usr/bin/espeak-ng]=espeak-ng
     [/usr/bin/chromium]=chromium
+    [/usr/sbin/nginx]=nginx-light
     [/usr/lib/*/girepository-1.0/GstRtspServer-1.0.typelib]=gir1.2-gst-rtsp-server-1.0
     [/usr/lib/python3/dist-packages/gi/__init__.py]=python3-gi
     [/usr/lib/*/gstreamer-1.0/libgstx264.so]=gstreamer1.0-plugins-ugly
@@ -29,5 +30,6 @@ fi
 sudo=()
 [ "$(id -u)" -eq 0 ] || sudo=(sudo)
 export DEBIAN_FRONTEND=noninteractive
+export RUNLEVEL=1 # tests start what they need themselves: no package starts a service
 "${sudo[@]}" apt-get update -qq
 "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"
