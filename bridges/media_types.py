@@ -166,17 +166,20 @@ class Sampler:
         self._period = period_ms
         self._per_tick = frames_per_tick
         self._offset_ms = 0
-        self._next: int | None = None
+        self._first = True
+        self._next = 0
 
     def shift(self, offset_ms: int) -> None:
-        """The grid's places are so much later."""
+        """The grid begins so much later; the first picture of all stays a sample."""
         self._offset_ms = offset_ms
 
     def wants(self, time_ms: int) -> bool:
-        """True for the first picture of all, and for the first at or after the next place on the grid; skips
-        places without one."""
+        """True for the first picture at or after the next place on the grid; skips places without one."""
+        first, self._first = self._first, False
+        if first and self._offset_ms:
+            return True
         place = (time_ms - self._offset_ms) * self._per_tick
-        if self._next is not None and place < self._next * self._period:
+        if place < self._next * self._period:
             return False
         self._next = place // self._period + 1
         return True

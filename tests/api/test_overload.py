@@ -37,11 +37,11 @@ class Held(FakeEngine):
         super().__init__(**facts)
         self.free = asyncio.Event()
         self.free.set()
-        self.asked = 0
+        self.decided = 0
 
     async def _answer(self, seen: Seen, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if b"image_url" in seen.body and b'"max_tokens":1,' not in seen.body:
-            self.asked += 1
+            self.decided += 1
             await self.free.wait()
         await super()._answer(seen, scope, receive, send)
 
@@ -93,7 +93,7 @@ async def test_twice_what_its_cache_carries_is_offered(tmp_path: Path) -> None:
                     assert reply.status_code == 200 and reply.json()["interaction"]["frames"] == 1
                 else:
                     assert hinted(reply, 429, "resource_exhausted")
-        assert engine.asked == most * RECOVERY_TICKS
+        assert engine.decided == most * RECOVERY_TICKS
         assert figure(await scraped(served), "sessions_refused") == most * RECOVERY_TICKS
         assert (await served.client.delete(f"/v1/sessions/{there[0]}")).status_code == 200
         late = next(name for name in names if name not in there)
@@ -105,7 +105,7 @@ async def test_an_engine_that_is_late_takes_nobody_more_and_keeps_those_who_are_
         names = [f"cam-{number}" for number in range(ENOUGH)]
         engine.free.clear()
         asked = [asyncio.create_task(see(served, name, 0)) for name in names]
-        await eventually(lambda: engine.asked == ENOUGH)
+        await eventually(lambda: engine.decided == ENOUGH)
         begun = served.core.clock.now()
         await eventually(lambda: served.core.clock.now() > begun + 1.1)  # the model's period, and a little
         engine.free.set()
@@ -136,7 +136,7 @@ async def test_who_gets_no_turn_is_told_so_and_the_newest_is_shown_when_there_is
         assert all(hinted(reply, 503, "engine_overloaded") for reply in replies)
         text = await scraped(served)
         assert figure(text, "frames_waiting") <= FRAMES_A_TICK * len(names)
-        assert figure(text, "mailbox_commands") == 0 and engine.asked == len(names)
+        assert figure(text, "mailbox_commands") == 0 and engine.decided == len(names)
         assert figure(text, "engine_ticks", of="refused") >= len(names)
         assert figure(text, "engine_longest_wait_seconds", of="live") >= 0
         host.permits.done("somebody")

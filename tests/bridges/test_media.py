@@ -128,7 +128,9 @@ def test_a_sampler_with_its_grid_elsewhere(gaps: list[int], period: int, per_tic
     time_ms = 0
     for gap in gaps:
         time_ms += gap
-        if time_ms >= offset > 0:
+        if 0 < time_ms < offset:
+            assert not sampler.wants(time_ms)
+        elif time_ms >= offset > 0:
             assert sampler.wants(time_ms) == plain.wants(time_ms - offset)
 
 
