@@ -94,7 +94,7 @@ async def test_twice_what_its_cache_carries_is_offered(tmp_path: Path) -> None:
                 else:
                     assert hinted(reply, 429, "resource_exhausted")
         assert engine.decided == most * RECOVERY_TICKS
-        assert figure(await scraped(served), "sessions_refused") == most * RECOVERY_TICKS
+        assert figure(await scraped(served), "sessions_refused_total") == most * RECOVERY_TICKS
         assert (await served.client.delete(f"/v1/sessions/{there[0]}")).status_code == 200
         late = next(name for name in names if name not in there)
         assert (await see(served, late, 20)).status_code == 200, "a place that is free again is given out"
@@ -113,7 +113,7 @@ async def test_an_engine_that_is_late_takes_nobody_more_and_keeps_those_who_are_
         refused = await see(served, "one-more", 0)
         assert hinted(refused, 429, "resource_exhausted") and "period" in error(refused)["message"]
         text = await scraped(served)
-        assert figure(text, "engine_ticks", of="late") == ENOUGH
+        assert figure(text, "engine_ticks_total", outcome="late") == ENOUGH
         for tick in range(1, 4):
             for name in names:
                 reply = await see(served, name, tick)
@@ -137,8 +137,8 @@ async def test_who_gets_no_turn_is_told_so_and_the_newest_is_shown_when_there_is
         text = await scraped(served)
         assert figure(text, "frames_waiting") <= FRAMES_A_TICK * len(names)
         assert figure(text, "mailbox_commands") == 0 and engine.decided == len(names)
-        assert figure(text, "engine_ticks", of="refused") >= len(names)
-        assert figure(text, "engine_longest_wait_seconds", of="live") >= 0
+        assert figure(text, "engine_ticks_total", outcome="refused") >= len(names)
+        assert figure(text, "engine_longest_wait_seconds", kind="live") >= 0
         host.permits.done("somebody")
         last = {}
         for tick in range(10, 10 + RECOVERY_TICKS):
@@ -150,6 +150,6 @@ async def test_who_gets_no_turn_is_told_so_and_the_newest_is_shown_when_there_is
         )
         text = await scraped(served)
         assert figure(text, "frames_waiting") == 0
-        assert figure(text, "engine_ticks", of="coalesced") >= len(names)
-        assert re.search(r'vigil_engine_wait_seconds_count\{engine="[^"]+",of="live"\}', text)
-        assert figure(text, "sessions", of="open") == len(names)
+        assert figure(text, "engine_ticks_total", outcome="coalesced") >= len(names)
+        assert re.search(r'vigil_engine_wait_seconds_count\{engine="[^"]+",kind="live"\}', text)
+        assert figure(text, "sessions", state="open") == len(names)
