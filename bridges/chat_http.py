@@ -90,13 +90,15 @@ class ChatHttp:
             self._base_url + route, data=body, headers=headers, allow_redirects=False, trace_request_ctx=run
         )
 
-    async def json(self, route: str, body: Mapping[str, Any], watch: DeadlineWatch) -> dict[str, Any]:
-        """A small request and its whole answer.
+    async def json(
+        self, route: str, body: Mapping[str, Any], watch: DeadlineWatch, request: ChatRequest | None = None
+    ) -> dict[str, Any]:
+        """A small request and its whole answer. ``request``: the one that it is made for, if any.
 
         :raises EngineError: as the engine or the connection fails
         """
         try:
-            async with await watch.guard(self.post(route, orjson.dumps(body))) as response:
+            async with await watch.guard(self.post(route, orjson.dumps(body), request)) as response:
                 text = await watch.guard(response.read())
         except aiohttp.ClientError as broken:
             raise EngineUnreachable(says(broken)) from broken

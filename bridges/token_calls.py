@@ -137,7 +137,7 @@ class IdCalls:
                 "return_token_ids": True,
                 **beside,
             }
-            told = await self._http.json(CHAT, body, watch)
+            told = await self._http.json(CHAT, body, watch, asked.request)
             _, lengths = collapsed(told["prompt_token_ids"], asked.prompts.route.pad)
             if len(lengths) != len(new):
                 raise Mismatch(f"{len(new)} pictures shown, {len(lengths)} runs of pads")

@@ -6,6 +6,7 @@ import base64
 import io
 import re
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +65,10 @@ class EngineHttp:
 
     def __init__(self, base_url: str, *, api_key: str | None = None, deadline_s: float = 60.0) -> None:
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
-        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        # A router in front of several engines then sends all that one client asks to the same one.
+        headers = {"x-session-id": f"check-{uuid.uuid4().hex}"}
+        if api_key:
+            headers["authorization"] = f"Bearer {api_key}"
         self._deadline_s = deadline_s
         # Stock servers close an idle connection after 5 s; leave first, never to write into a closing one.
         limits = httpx.Limits(keepalive_expiry=4.0)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -19,9 +19,15 @@ from orchestrator.backends.ears import Ears
 from orchestrator.replay_engines import Engines, prepare_engines
 from orchestrator.settings import Settings
 from prompts.pack import Pack
-from tests.fakes.engine import FakeEngine
 from tests.fakes.listening import Listening
 from tests.fakes.pictures import jpeg
+
+
+class Addressed(Protocol):
+    """An engine, or what stands in front of some."""
+
+    @property
+    def url(self) -> str: ...
 
 
 class Served(Listening):
@@ -32,13 +38,13 @@ class Served(Listening):
 
     def __init__(
         self,
-        engine: FakeEngine,
+        engine: Addressed,
         data: Path,
         *,
         edit: Callable[[Pack], Pack] | None = None,
         speaker: Speaker | None = None,
         ears: Ears | None = None,
-        also: Sequence[FakeEngine] = (),
+        also: Sequence[Addressed] = (),
         **settings: Any,
     ) -> None:
         defaults: dict[str, Any] = {

@@ -241,7 +241,8 @@ class FakeEngine:
             more = message.get("more_body", False)
         headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
         seen = Seen(scope["path"], b"".join(pieces), headers, self._now(), seed=self._seed)
-        seen.session = headers.get("x-session-id", "")
+        session = headers.get("x-session-id", "")
+        seen.session = "" if session.startswith("check-") else session  # a self-check is of no session
         seen.peer = scope["client"][1]
         self.requests.append(seen)
         self._kept_bytes += len(seen.body)
