@@ -153,6 +153,8 @@ class SpokenBackend:
         """Read ahead of what is being spoken, so that the next answer is known when it begins."""
         try:
             await self._came(first)
+            if isinstance(first, Closed):
+                return
             async for output in source:
                 await self._came(output)
                 if isinstance(output, Closed):

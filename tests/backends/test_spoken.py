@@ -260,6 +260,12 @@ async def test_a_close_in_mid_word_leaves_nothing_running() -> None:
     assert isinstance(rig.out[-1], Closed) and not rig.of(TurnEnd)
 
 
+async def test_a_session_that_ends_before_anything_was_said_just_ends() -> None:
+    rig = await spoken()
+    await ended(rig)
+    assert [type(output) for output in rig.out] == [Closed]
+
+
 async def test_a_fault_of_the_backend_is_raised_where_its_outputs_are_read() -> None:
     rig = await spoken()
     rig.inner.break_outputs(ValueError("boom"))
