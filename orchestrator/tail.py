@@ -112,6 +112,8 @@ class Tail:
                     async for page in self._store.entries(self.session_id, self.seq):
                         self.seq = page[-1].seq
                         yield page
+                    # Asked first: of a session that nobody has open, the record that follows is the last.
+                    is_open = self._store.is_open(self.session_id)
                     info = await self._store.info(self.session_id)
                 except SessionGone:
                     self.reason = "deleted"
@@ -120,7 +122,7 @@ class Tail:
                     continue
                 self._live = True
                 # Its last fact may come after the record of its end, but never once nobody has it open.
-                over = info.closed_ms is not None and not self._store.is_open(self.session_id)
+                over = info.closed_ms is not None and not is_open
                 self.reason = self._end(closed=over and not self._bell.deleting)
                 if self.reason is not None:
                     return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.store.session import DurableSession
+from memory.store.session import DurableSession, SessionInfo
 from memory.store.store import Store
 from orchestrator.tail import Bells, Tail
 from tests.fakes.clock import VirtualClock
@@ -73,6 +73,27 @@ async def test_why_a_reading_ends(tmp_path: Path) -> None:
         await store.delete("s")
         gone = Tail(store, bells, "s", 0)
         assert (await read(gone), gone.reason) == ([], "deleted")
+
+
+async def test_the_last_fact_is_told_where_it_comes_while_the_record_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contract: a record read before the last fact is no reason to end, whoever let the session go since."""
+    async with opened(tmp_path) as (store, bells, session):
+        session.log.append("fact", {})
+        await session.close()
+        looked_up = store.info
+
+        async def info(session_id: str) -> SessionInfo:
+            found = await looked_up(session_id)
+            if store.is_open(session_id):
+                session.log.append("last", {})
+                await session.release()
+                bells.ring("s")
+            return found
+
+        monkeypatch.setattr(store, "info", info)
+        assert await read(Tail(store, bells, "s", 0)) == [1, 2]
 
 
 async def test_a_stop_ends_readers_that_wait_and_those_that_come(tmp_path: Path) -> None:

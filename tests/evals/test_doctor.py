@@ -114,7 +114,7 @@ def test_exit_codes(tmp_path: Path) -> None:
     sound = write(tmp_path / "sound.jsonl", SOUND)
     short = write(tmp_path / "short.jsonl", [*SOUND, EVICTED])
     nothing = write(tmp_path / "nothing.jsonl", [])
-    (tmp_path / "broken.jsonl").write_text("{nonsense")
+    (tmp_path / "broken.jsonl").write_text("{nonsense\n")
     codes = {path: vigil("doctor", "prefix", str(path)).exit_code for path in (sound, short, nothing)}
     assert list(codes.values()) == [0, 1, 2]
     broken = vigil("doctor", "prefix", str(tmp_path / "broken.jsonl"))
