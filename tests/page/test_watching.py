@@ -10,6 +10,7 @@ from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine, Seen
 from tests.fakes.solver import FakeSolver
 from tests.page.browser import Visit
+from tests.realtime.serving import eventually
 
 pytestmark = pytest.mark.page
 
@@ -55,7 +56,7 @@ async def test_a_session_begins_decides_and_remembers(tmp_path: Path) -> None:
         assert "vigil.tick" in visit.sent[0]["session"]["include"]
         frames = [e for e in visit.of("input_audio_buffer.append") if e.get("video_frames")]
         assert frames and not any("audio" in e for e in frames)
-        assert visit.of("session.event_ack")
+        await eventually(lambda: visit.of("session.event_ack"))
         await visit.click("Clear")
         await visit.page.wait_for_selector("#query", state="hidden")
         await visit.click("End")

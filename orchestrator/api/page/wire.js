@@ -5,6 +5,7 @@ import { keep } from "./keep.js";
 
 const HEARTBEAT_MS = 15000;
 const ACK_MS = 500;
+const HELD_MS = 10000; // a tab that is doubled comes with what this one had when it was, however slowly it loads
 const OPEN_MS = 30000;
 const WAITS_MS = [250, 500, 1000, 2000, 4000, 4000, 4000, 4000, 4000, 4000];
 const BUFFERED_MAX = 2 * 1024 * 1024;
@@ -21,6 +22,7 @@ export class Wire extends EventTarget {
   #timers = [];
   #session = null; // {id, token, seq, began}
   #acked = 0;
+  #noted = []; // [number, when]: events that are noted and not acknowledged yet
   #opening = null;
 
   get open() {
@@ -41,6 +43,7 @@ export class Wire extends EventTarget {
     this.#over = false;
     this.#session = kept;
     this.#acked = kept?.seq ?? 0;
+    this.#noted = [];
     this.#connect(config);
   }
 
@@ -133,11 +136,14 @@ export class Wire extends EventTarget {
     this.#emit("state", "open");
   }
 
-  /** What is acknowledged is forgotten by the server, so it is noted here first. */
+  /** What is acknowledged is forgotten by the server, so it is noted here a good while before. */
   #acknowledge() {
-    const seq = this.#session?.seq ?? 0;
-    if (seq <= this.#acked || !this.#store()) return;
-    if (this.send({ type: "session.event_ack", server_event_seq: seq })) this.#acked = seq;
+    const now = Date.now(), seq = this.#session?.seq ?? 0;
+    if (seq > (this.#noted.at(-1)?.[0] ?? this.#acked) && this.#store()) this.#noted.push([seq, now]);
+    const due = this.#noted.findLast(([, at]) => now - at >= HELD_MS)?.[0];
+    if (due === undefined || !this.send({ type: "session.event_ack", server_event_seq: due })) return;
+    this.#acked = due;
+    this.#noted = this.#noted.filter(([noted]) => noted > due);
   }
 
   #store() {
