@@ -54,7 +54,6 @@ def frames(uuid: str) -> bytes:
         ("programmed-cpu", "shm"),
         ("programmed-cpu", "lru"),
         ("standin-cpu", "lru"),
-        ("standin-cpu", "shm"),
     ],
     ids="-".join,
 )
@@ -193,6 +192,7 @@ async def test_images_that_the_engine_dropped_are_shown_again_within_the_request
             assert (done.path, done.fallback) == (kind, None)
 
 
+@pytest.mark.parametrize("engine", [("programmed-cpu", "shm")], indirect=True, ids=["programmed-cpu-shm"])
 def test_a_replay_keeps_to_ids_across_windows(engine: RealEngine, tmp_path: Path) -> None:
     watched = asyncio.run(watch(engine, tmp_path, pictures(36), seed=5, family=_family(engine)))
     assert (watched.outcome, watched.error) == ("complete", None)
@@ -210,6 +210,7 @@ def _family(engine: RealEngine) -> str:
     return engine.profile.family
 
 
+@pytest.mark.parametrize("engine", [("programmed-cpu", "shm")], indirect=True, ids=["programmed-cpu-shm"])
 async def test_an_engine_that_was_killed_is_checked_before_ids_go_to_it_again(engine: RealEngine) -> None:
     async with Both(engine, "content_parts") as both:
         messages: list[dict[str, Any]] = [HEAD, user("<0.0 seconds>", fresh())]
