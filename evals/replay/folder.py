@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from evals.files import whole_lines
+from evals.files import whole_lines, write_whole
 from evals.report.render import render
 from evals.report.summary import RunFacts, summarise
 from evals.report.thumbs import Filmstrip
@@ -57,8 +57,8 @@ class RunFolder:
         rows = read_rows(self.path / DECISIONS)
         summary = summarise(rows, run)
         pretty = orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str)
-        _replace(self.path / SUMMARY, pretty + b"\n")
-        _replace(self.path / REPORT, render(summary, rows, self._film.thumbs()).encode())
+        write_whole(self.path / SUMMARY, pretty + b"\n")
+        write_whole(self.path / REPORT, render(summary, rows, self._film.thumbs()).encode())
         return summary
 
 
@@ -77,10 +77,3 @@ def read_rows(path: Path) -> list[Row]:
             raise BadRow(f"{path}:{number}: no row of a run")
         rows.append(row)
     return rows
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that it is never seen half written."""
-    draft = path.with_name(path.name + ".part")
-    draft.write_bytes(content)
-    draft.replace(path)
