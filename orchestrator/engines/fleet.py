@@ -279,7 +279,7 @@ class Home:
 
     def refused(self, waited_s: float, period_s: float) -> None:
         """A live tick found no turn in time; see ``Room.refused``."""
-        self.host.room.refused(self.fleet.now(), waited_s / period_s)
+        self.host.room.refused(self.session, self.fleet.now(), waited_s / period_s)
 
     def leave(self) -> None:
         """The session is over."""

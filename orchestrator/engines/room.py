@@ -2,7 +2,8 @@
 
 Three things limit it. Its KV cache must hold the sessions' windows, and its image cache their pictures: known
 before anything runs. Whether it keeps up, and whether its cache really holds what it should, is measured from
-the answers of live ticks. Where it does not, nobody more is admitted; those who are in stay.
+the answers of live ticks. Where it does not, nobody more is admitted; those who are in stay. What a session
+asked for that has left says nothing about the room it left: its answers go with it.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ class _Guest:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
+    session: str
     at: float
     periods: float
     kept: int
@@ -144,6 +146,8 @@ class Room:
 
     def leave(self, session: str) -> None:
         self._guests.pop(session, None)
+        kept = (answer for answer in self._answers if answer.session != session)
+        self._answers = deque(kept, maxlen=ANSWERS)
 
     def answered(
         self,
@@ -168,12 +172,12 @@ class Room:
         guest = self._guests.get(session)
         if guest is not None:
             guest.ticks += 1
-        self._answers.append(_Answer(now, latency_s / period_s, kept, promised))
+        self._answers.append(_Answer(session, now, latency_s / period_s, kept, promised))
 
-    def refused(self, now: float, periods: float) -> None:
+    def refused(self, session: str, now: float, periods: float) -> None:
         """A live tick found no turn within so many periods; that is as good as an answer so late."""
         self.ticks["refused"] += 1
-        self._answers.append(_Answer(now, periods, 0, 0))
+        self._answers.append(_Answer(session, now, periods, 0, 0))
 
     def full(self, priority: Priority, now: float) -> str | None:
         """Why no session of this class is admitted now; ``None``: there is room."""

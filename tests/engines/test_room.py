@@ -76,6 +76,17 @@ def test_an_engine_that_is_behind_admits_nobody_until_it_has_recovered() -> None
     assert room.full(Priority.NORMAL, 202.0 + 2 * WINDOW_S) is None
 
 
+def test_a_session_that_left_takes_its_lateness_along() -> None:
+    """On a slow engine a lone client ends its session and opens another one: there is room, as there was."""
+    room = Room(1000)
+    settled(room, 2)
+    for _ in range(40):
+        answer(room, "s0", 200.0, latency_s=1.3)
+    assert room.full(Priority.NORMAL, 200.0) is not None, "s0 would be hurt"
+    room.leave("s0")
+    assert room.full(Priority.NORMAL, 200.0) is None
+
+
 def test_an_engine_whose_cache_forgets_admits_nobody() -> None:
     room = Room(1000)
     settled(room, 30)

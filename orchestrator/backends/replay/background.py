@@ -40,7 +40,8 @@ from orchestrator.backends.waiting import first_of
 from orchestrator.session.backend import Clock, TickPermits
 from prompts.pack import Pack, Sampling
 
-SUMMARY = Deadlines(first_token_s=60.0, total_s=60.0)
+SUMMARY = Deadlines(first_token_s=120.0, total_s=180.0)
+"""Long, for it waits behind ticks: cut short, it is written again from its start. Nothing waits for it."""
 PREWARM = Deadlines(first_token_s=20.0, total_s=20.0)
 TRIES = 3
 
