@@ -92,7 +92,7 @@ def up(
             supervisor.stop(running, profile.deadlines.stop_s)
         supervisor.require_free_port(host, port)
         log = supervisor.log_file(name)
-        pid, started = supervisor.spawn(command, env, log)
+        pid, started = supervisor.spawn(command, {**env, **venv.head_start}, log)
         running = Running(
             name=name,
             profile=profile.title,

@@ -20,6 +20,12 @@ from engine_launch.paths import PACKAGE, cache_dir, requirements_file
 SHIM = PACKAGE / "cpu_shim"
 PAIR_TORCHVISION = "ENGINE_SHIM_TORCHVISION"
 """Tells ``cpu_shim`` that this torchvision needs it."""
+PRELOAD = "ENGINE_SHIM_PRELOAD"
+"""Tells ``cpu_shim`` what an engine's core will import."""
+CORE_MODULES = (
+    *("vllm.v1.engine.core", "vllm.v1.executor.uniproc_executor", "vllm.v1.worker.cpu_worker"),
+    *("vllm.model_executor.models.qwen3_vl", "vllm.model_executor.models.llama"),
+)
 
 MARKER = "vigil-engine.json"
 PYTHON_OF_KIND = {"cpu": (3, 11), "gpu": None, "omni": None}
@@ -66,6 +72,11 @@ class EngineVenv:
         if self.kind == "cpu":
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SHIM), env.get("PYTHONPATH", "")]))
         return env
+
+    @property
+    def head_start(self) -> dict[str, str]:
+        """On top of the environment, for the engine's first process alone."""
+        return {PRELOAD: ",".join(CORE_MODULES)} if self.kind == "cpu" else {}
 
 
 def engine_venv(kind: str, progress: Progress = silent) -> EngineVenv:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from engine_launch import venv
 from engine_launch.errors import VenvError
-from engine_launch.venv import PAIR_TORCHVISION, SHIM, EngineVenv, engine_venv, packages_beside
+from engine_launch.venv import PAIR_TORCHVISION, PRELOAD, SHIM, EngineVenv, engine_venv, packages_beside
 
 FAKE_UV = """#!{python}
 import json, os, pathlib, sys
@@ -78,6 +79,8 @@ def test_it_is_built_once_and_needs_no_repair_when_builds_match(uv: FakeUv) -> N
     env = made.environment({})
     assert env["PYTHONPATH"] == str(SHIM), "it has a repair that every CPU engine needs"
     assert PAIR_TORCHVISION not in env
+    assert PRELOAD not in env, "what only builds a model starts no other process"
+    assert "vllm.v1.engine.core" in made.head_start[PRELOAD]
 
 
 def test_a_folder_of_wheels_is_handed_on_in_place_of_the_cpu_index(
@@ -104,7 +107,7 @@ def test_a_gpu_environment_is_left_as_it_is(uv: FakeUv) -> None:
     uv.write(mismatched=1)
     made = engine_venv("gpu")
     assert not made.shim
-    assert "PYTHONPATH" not in made.environment({})
+    assert "PYTHONPATH" not in made.environment({}) and not made.head_start
     assert not any("--torch-backend=cpu" in args for args, _ in uv.calls)
 
 
@@ -153,3 +156,29 @@ def test_requirements_are_pinned_and_name_no_address() -> None:
         wanted = [line for line in lines if line and not line.startswith("#")]
         assert wanted and all("==" in line for line in wanted)
         assert not any("://" in line for line in lines)
+
+
+SPAWNS = """
+import multiprocessing, os, sys
+
+def told(pipe):
+    pipe.send((os.environ["SINCE"], "wave" in sys.modules, os.environ.get("{preload}")))
+
+if __name__ == "__main__":
+    os.environ["SINCE"] = "the parent's"
+    spawn = multiprocessing.get_context("spawn")
+    mine, its = spawn.Pipe()
+    child = spawn.Process(target=told, args=(its,))
+    child.start()
+    print(*mine.recv(), "wave" in sys.modules)
+    child.join(60)
+    print(child.exitcode)
+"""
+
+
+def test_a_core_begins_with_its_modules_imported_and_its_parents_environment(tmp_path: Path) -> None:
+    program = tmp_path / "spawns.py"
+    program.write_text(SPAWNS.format(preload=PRELOAD))
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SHIM), PRELOAD: "wave,not_there"}
+    done = subprocess.run([sys.executable, program], env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == ["the parent's True None False", "0"], done.stderr
