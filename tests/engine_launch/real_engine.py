@@ -135,12 +135,8 @@ def boot(
 
 
 def boot_words() -> Running:
-    """Start ``text-cpu``, or join the one that another worker of this run started: ``url`` and ``model``."""
-    instance = f"{run_prefix()}words"
-    with locked(run_dir() / f"{instance}.test.lock", lambda: None):
-        known = supervisor.find(instance)
-        port = int(known.url.rpartition(":")[2]) if known else free_port()
-        return launch.up(load_profile("text-cpu"), name=instance, port=port)
+    """Start ``text-cpu`` for this worker: ``url`` and ``model``."""
+    return launch.up(load_profile("text-cpu"), name=f"{run_prefix()}words-{os.getpid()}", port=free_port())
 
 
 def run_prefix() -> str:

@@ -66,13 +66,13 @@ def test_an_engine_that_is_behind_admits_nobody_until_it_has_recovered() -> None
     room = Room(1000)
     settled(room, 30)
     for number in range(40):
-        answer(room, "s1", 200.0, latency_s=1.2 if number % 10 == 0 else 0.2)
+        answer(room, "s1", 200.0, latency_s=0.6 if number % 10 == 0 else 0.2)
     assert "period" in (room.full(Priority.NORMAL, 200.0) or "")
     for _ in range(30):
-        answer(room, "s1", 200.0 + WINDOW_S + 1, latency_s=0.9)
+        answer(room, "s1", 200.0 + WINDOW_S + 1, latency_s=0.45)
     assert room.full(Priority.NORMAL, 201.0 + WINDOW_S) is not None, "better, but not yet well"
     for _ in range(30):
-        answer(room, "s1", 202.0 + 2 * WINDOW_S, latency_s=0.5)
+        answer(room, "s1", 202.0 + 2 * WINDOW_S, latency_s=0.35)
     assert room.full(Priority.NORMAL, 202.0 + 2 * WINDOW_S) is None
 
 

@@ -108,6 +108,11 @@ class Flight:
         """When its newest frame was admitted; without frames, when it began."""
         return max((f.admitted_at for f in self.frames), default=self.started_at)
 
+    @property
+    def waited_for(self) -> bool:
+        """Its source waits for the answer (a file): however long it takes, nothing is late."""
+        return any(frame.lossless for frame in self.frames)
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -291,7 +296,7 @@ class TickRunner:
         deadlines = tick_deadlines(
             tools.pack.period_ms,
             tools.pack.decide.max_tokens,
-            waited_for=any(frame.lossless for frame in flight.frames),
+            waited_for=flight.waited_for,
         )
         request = ChatRequest(
             chat_messages(plan),
@@ -336,7 +341,7 @@ class TickRunner:
         done_at = tools.clock.now()
         if audited is not None:
             tools.place.answered(
-                latency_s=done_at - flight.admitted_at,
+                latency_s=0.0 if flight.waited_for else done_at - flight.admitted_at,
                 period_s=tools.pack.period_ms / 1000,
                 kept=min(audited.cached or 0, audited.expected),
                 promised=0 if audited.cached is None else audited.expected,
