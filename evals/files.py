@@ -1,4 +1,4 @@
-"""Files of runs, written so that they are never seen half written."""
+"""Files of runs: JSON, and lines that grow as a run goes on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from typing import Any
 
 import orjson
 
-
-def write_whole(path: Path, content: bytes) -> None:
-    draft = path.with_name(path.name + ".part")
-    draft.write_bytes(content)
-    draft.replace(path)
+from orchestrator.files import write_whole
 
 
 def write_json(path: Path, data: Any) -> None:

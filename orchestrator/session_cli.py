@@ -260,17 +260,14 @@ def _access(
 @contextmanager
 def _written(target: Path) -> Iterator[IO[bytes]]:
     """A file that is there whole or not at all."""
+    from orchestrator.files import whole_file
     from orchestrator.session_access import AccessError
 
-    draft = target.with_name(target.name + ".part")
     try:
-        with draft.open("wb") as file:
+        with whole_file(target) as file:
             yield file
-        draft.replace(target)
     except OSError as error:
         raise AccessError(f"can't write {target}: {error.strerror}", Exit.USAGE) from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _table(*headers: str) -> Table:

@@ -14,6 +14,7 @@ import orjson
 from pydantic import ValidationError
 
 from evals.readers.clip import Clip
+from orchestrator.files import whole_file
 
 
 class DatasetError(Exception):
@@ -76,12 +77,11 @@ def dump_clip(clip: Clip) -> bytes:
 
 def write_clips(path: Path, clips: Iterable[Clip]) -> int:
     """Write a file of clips, whole or not at all; how many they were."""
-    draft, count = path.with_name(path.name + ".part"), 0
-    with draft.open("wb") as out:
+    count = 0
+    with whole_file(path) as out:
         for clip in clips:
             out.write(dump_clip(clip) + b"\n")
             count += 1
-    draft.replace(path)
     return count
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import orjson
 
-from evals.files import whole_lines, write_whole
+from evals.files import whole_lines
 from evals.report.render import render
 from evals.report.summary import RunFacts, summarise
 from evals.report.thumbs import Filmstrip
 from evals.stats import COLUMNS, Row
+from orchestrator.files import write_whole
 
 DECISIONS, SUMMARY, REPORT = "decisions.jsonl", "summary.json", "report.html"
 

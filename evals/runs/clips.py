@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from evals.files import write_json, write_whole
+from evals.files import write_json
 from evals.readers.clip import Clip
 from evals.readers.jsonl import dump_clip
 from evals.replay.drive import Drive, Frame, Sampling, Sink
@@ -23,6 +23,7 @@ from evals.runs.keeper import ClipFrames, Pictures, Watched
 from evals.runs.manifest import CLIPS
 from evals.runs.moments import Pulse, Turnstile
 from evals.runs.tape import Tape
+from orchestrator.files import write_whole
 from orchestrator.session.backend import Clock
 
 CLIP, TAPE, RECORD = "clip.json", "tape.jsonl", "record.json"

@@ -18,13 +18,14 @@ from typing import Any
 
 import orjson
 
-from evals.files import write_json, write_whole
+from evals.files import write_json
 from evals.readers import omni_duplex
 from evals.readers.clip import Clip, Kind, Query
 from evals.runs.manifest import Kind as EngineKind
 from evals.runs.manifest import read_manifest
 from evals.scoring.folder import RunClip, read_run
 from evals.stats import Row
+from orchestrator.files import write_whole
 
 RESPONSES, DATASET = "responses", "dataset.jsonl"
 REMINDER_SPLIT = "PR_event_reminder"

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from evals.files import write_json, write_whole
+from evals.files import write_json
 from evals.replay.folder import REPORT
 from evals.report.suite import GALLERY_CAP, ReportClip, render_suite
 from evals.report.thumbs import thumbnail
@@ -23,6 +23,7 @@ from evals.runs.tape import read_tape
 from evals.scoring.folder import SCORES, VERDICTS, Run, UnusableRun, read_run, read_scores
 from evals.scoring.judge import VerdictFile
 from evals.scoring.scores import scores_of
+from orchestrator.files import write_whole
 
 
 def report(run: Path) -> Path:

@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from evals.files import write_json, write_whole
+from evals.files import write_json
 from evals.readers.clip import Clip
 from evals.readers.jsonl import parse_clip
 from evals.replay.drive import Frame
@@ -36,6 +36,7 @@ from evals.runs.moments import Pulse, TapeClock
 from evals.runs.recorder import recorded
 from evals.runs.tape import Moment, Tape, What, read_tape
 from orchestrator.app import Core
+from orchestrator.files import write_whole
 from orchestrator.replay_engines import Engines
 from orchestrator.replay_track import Outside, ReplayTrack
 from orchestrator.runtime.clock import system_ids

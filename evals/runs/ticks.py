@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from evals.files import write_whole
 from evals.readers.clip import Clip
 from evals.replay.core import sampling_of
 from evals.replay.folder import RunFolder
@@ -23,6 +22,7 @@ from evals.runs.manifest import FRAMES, PACK, facts_of
 from evals.runs.runner import Ended, Progress, Stand, Suite
 from orchestrator.app import Core
 from orchestrator.engine_setup import Engine
+from orchestrator.files import write_whole
 from orchestrator.runtime.clock import SystemClock
 from orchestrator.settings import Settings
 

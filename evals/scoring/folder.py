@@ -15,7 +15,6 @@ from typing import Any
 
 import orjson
 
-from evals.files import write_whole
 from evals.metrics.cost import Sums, spent
 from evals.readers.clip import Clip
 from evals.readers.jsonl import DatasetError, dump_clip, parse_clip, read_clips
@@ -24,6 +23,7 @@ from evals.runs.clips import TAPE
 from evals.runs.manifest import FORMAT as RUN_FORMAT
 from evals.runs.tape import TapeError, read_tape
 from evals.stats import Row
+from orchestrator.files import write_whole
 
 RUN, CLIP, CLIPS, SCORES, VERDICTS = "run.json", "clip.json", "clips", "scores.json", "judge.jsonl"
 SCORES_FORMAT = "vigil-scores-2"

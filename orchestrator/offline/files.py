@@ -16,6 +16,7 @@ import orjson
 
 from bridges.frames import FrameBounds
 from bridges.media import MediaOptions, MediaSound, open_media
+from orchestrator.files import write_whole
 from orchestrator.offline.drive import Played
 from orchestrator.offline.timeline import FRAME_MS, Recording
 from orchestrator.wire.audio import Samples, read_wav, write_wav
@@ -101,9 +102,9 @@ def data_url_of(audio: Path) -> str:
 def write(out: Path, played: Played) -> None:
     """``out`` (WAV), and beside it ``decisions.jsonl`` and ``input_timeline.json``. Raises ``OSError``."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    _replace(out, write_wav(played.heard, played.heard_rate_hz))
-    _replace(out.with_name(DECISIONS), b"".join(orjson.dumps(row) + b"\n" for row in played.rows))
-    _replace(out.with_name(TIMELINE), _pretty(played.timeline))
+    write_whole(out, write_wav(played.heard, played.heard_rate_hz))
+    write_whole(out.with_name(DECISIONS), b"".join(orjson.dumps(row) + b"\n" for row in played.rows))
+    write_whole(out.with_name(TIMELINE), _pretty(played.timeline))
 
 
 def _wav(audio: Path) -> bytes:
@@ -120,10 +121,3 @@ def _wav(audio: Path) -> bytes:
 
 def _pretty(value: dict[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that it is never seen half written."""
-    draft = path.with_name(path.name + ".part")
-    draft.write_bytes(content)
-    draft.replace(path)
