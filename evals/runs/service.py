@@ -1,4 +1,4 @@
-"""A service of a run's own: its core behind a port of this machine's, for as long as the run lasts."""
+"""A service of one's own: an application behind a port of this machine's for as long as it is wanted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import uvicorn
 
@@ -13,16 +14,18 @@ from orchestrator.app import Core, make_app
 from orchestrator.server import Server, server_config
 
 
-class _Server(Server):
-    """Signals are those of the run. ``listens``: set once it takes connections."""
+class InnerServer(Server):
+    """Signals are those of whoever runs it. ``listens``: set once it takes connections; ``url``: where."""
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]], url: str) -> None:
         super().__init__(config, drain)
+        self.url = url
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self.listens.set()
+        if self.started:
+            self.listens.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -30,17 +33,33 @@ class _Server(Server):
 
 
 @asynccontextmanager
-async def serving(core: Core) -> AsyncIterator[str]:
-    """The address at which its clients reach it. At the end every session is closed, and then the core."""
+async def listening(
+    app: Any, drain: Callable[[], Awaitable[None]], *, drain_s: float, port: int = 0
+) -> AsyncIterator[InnerServer]:
+    """Takes connections. At the end ``drain`` ends every session, and the application is shut down.
+
+    :param port: 0: any
+    """
     listener = socket.socket(proto=socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
-    server = _Server(server_config(make_app(core), drain_s=core.settings.timeouts.drain_s), core.drain)
+    listener.bind(("127.0.0.1", port))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server = InnerServer(server_config(app, drain_s=drain_s), drain, url)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     started = asyncio.create_task(server.listens.wait())
     try:
         await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        if not server.started:
+            raise RuntimeError("the application did not start")
+        yield server
     finally:
         started.cancel()
         server.should_exit = True
         await serving
+
+
+@asynccontextmanager
+async def serving(core: Core) -> AsyncIterator[str]:
+    """The address at which clients reach a core. At the end every session is closed, and then the core."""
+    drain_s = core.settings.timeouts.drain_s
+    async with listening(make_app(core), core.drain, drain_s=drain_s) as server:
+        yield server.url

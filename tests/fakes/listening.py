@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack
 
 import httpx
 
+from evals.runs.service import listening
 from orchestrator.app import Core, make_app
-from orchestrator.server import Server, server_config
-
-
-class QuietServer(Server):
-    """Signals stay with pytest."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Listening:
@@ -32,18 +21,12 @@ class Listening:
 
     async def listen(self) -> None:
         """Return when it takes connections."""
-        listener = socket.socket(proto=socket.IPPROTO_TCP)
-        listener.bind(("127.0.0.1", self.port))
-        config = server_config(make_app(self.core), drain_s=self.core.settings.timeouts.drain_s)
-        self._server = QuietServer(config, self.core.drain)
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self._listening = AsyncExitStack()
+        drain_s = self.core.settings.timeouts.drain_s
+        service = listening(make_app(self.core), self.core.drain, drain_s=drain_s, port=self.port)
+        self.url = (await self._listening.enter_async_context(service)).url
         self.client = httpx.AsyncClient(base_url=self.url, timeout=120, trust_env=False)
-        while not self._server.started:
-            assert not self._task.done(), self._task.result()
-            await asyncio.sleep(0)
 
     async def leave(self) -> None:
         await self.client.aclose()
-        self._server.should_exit = True
-        await self._task
+        await self._listening.aclose()

@@ -151,5 +151,5 @@ async def test_nothing_inline_and_nothing_from_elsewhere_would_run(tmp_path: Pat
 
 def drop(server: Scripted) -> None:
     """Break every line, as a network would."""
-    for connection in list(server._server.server_state.connections):
+    for connection in list(server.server.server_state.connections):
         connection.transport.abort()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any
 
 from fastapi import FastAPI
 
+from evals.runs.service import InnerServer, listening
 from orchestrator.api.body import BodyBudget
 from orchestrator.api.context import ApiContext, EngineState, MemoryView, RealtimeLimits
 from orchestrator.api.idempotency import Idempotency
@@ -22,7 +22,6 @@ from orchestrator.api.ticks import TickStarts
 from orchestrator.runtime.clock import system_ids
 from orchestrator.runtime.parts import SessionParts
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
-from orchestrator.server import server_config
 from orchestrator.session.backend import Capabilities, SessionConfig
 from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
@@ -31,7 +30,6 @@ from tests.api.doors import make_access
 from tests.api.scripted import LIMITS, NoRecords, Texts
 from tests.fakes.backend import ListLog, ScriptedBackend
 from tests.fakes.duplex_engine import ScaledClock
-from tests.fakes.listening import QuietServer
 
 MODEL = "scripted"
 VOICE = Capabilities(
@@ -106,20 +104,17 @@ class Scripted:
             sockets=OpenSockets(),
         )
         self.url: str
+        self.server: InnerServer
+        self._listening = AsyncExitStack()
 
     async def __aenter__(self) -> Scripted:
         @asynccontextmanager
         async def lifespan(_: FastAPI) -> AsyncIterator[None]:
             yield
 
-        listener = socket.socket(proto=socket.IPPROTO_TCP)
-        listener.bind(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self._server = QuietServer(server_config(make_api(self.context, lifespan), drain_s=5), self._drain)
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
-        while not self._server.started:
-            assert not self._task.done(), self._task.result()
-            await asyncio.sleep(0)
+        service = listening(make_api(self.context, lifespan), self._drain, drain_s=5)
+        self.server = await self._listening.enter_async_context(service)
+        self.url = self.server.url
         return self
 
     async def __aexit__(
@@ -127,8 +122,7 @@ class Scripted:
     ) -> None:
         for backend in self.backends:
             backend.free_all()
-        self._server.should_exit = True
-        await self._task
+        await self._listening.aclose()
 
     def backend(self, index: int = -1) -> ScriptedBackend:
         return self.backends[index]

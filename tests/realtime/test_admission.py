@@ -183,7 +183,7 @@ async def test_a_client_that_reads_nothing_loses_its_socket_but_not_its_session(
             for _ in range(150):
                 server.backend().emit(AudioDelta(fence, CHUNK, 24000))
             await eventually(lambda: not server.statistics()["attached"])
-            await eventually(lambda: not server._server.server_state.connections)
+            await eventually(lambda: not server.server.server_state.connections)
             server.backend().emit(TurnEnd(fence))
             second = await resumed(server.url, t)
             event = await second.next()
@@ -249,7 +249,7 @@ async def test_a_drain_ends_every_session_in_order() -> None:
     async with Scripted() as server, Talker(server.url, opening={}) as t:
         await begin_response(server, t)
         fence: Fence = server.asked()[-1]
-        server._server.should_exit = True
+        server.server.should_exit = True
         server.backend().emit(TextDelta(fence, "done"), TurnEnd(fence))
         assert await t.closed() == (1000, "shutdown")
         assert t.of("response.done")
