@@ -1,4 +1,4 @@
-"""Waiting for whichever comes first."""
+"""Waiting with a deadline."""
 
 from __future__ import annotations
 
@@ -7,21 +7,10 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 
-async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when the first of these is over, and raise what it raised; the others are cancelled."""
-    tasks = [asyncio.ensure_future(each) for each in waits]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-    for task in done:
-        task.result()
-
-
 async def set_within(event: asyncio.Event, sleep: Coroutine[Any, Any, Any]) -> None:
-    """Return when the event is set, and set it once ``sleep`` is over. Where it is set already nothing is
-    started, and otherwise one task: this is waited for at every tick."""
+    """Return when the event is set, and set it once ``sleep`` is over: for one that wakes somebody who looks
+    what there is to do, and clears it. Where it is set already nothing is started, and otherwise one task:
+    this is waited for at every tick."""
     if event.is_set():
         sleep.close()
         return

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from bridges.duplex_client.link import EngineLink, EngineUnit, LinkCode, LinkError
 from orchestrator.backends.native.faults import GONE, told_of
 from orchestrator.backends.native.units import Held, Origin, Splitter, StreamClock, Unit
-from orchestrator.backends.waiting import first_of
+from orchestrator.backends.waiting import in_time, set_within
 from orchestrator.session.backend import Clock
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import ResourceExhausted, ServerFault, VigilError
@@ -136,7 +136,7 @@ class Intake:
             self._ticket = None
             return
         try:
-            await first_of(ticket.settled.wait(), self._clock.sleep(patience_s))
+            await in_time(ticket.settled.wait(), self._clock.sleep(patience_s))
         finally:
             self._ticket = None
 
@@ -254,7 +254,7 @@ class Intake:
             return True
         self._settle()
         self._changed.clear()
-        await first_of(self._changed.wait(), self._clock.sleep(due - self._clock.now()))
+        await set_within(self._changed, self._clock.sleep(due - self._clock.now()))
         return False
 
     async def _refuse(self, queued: Queued, error: VigilError) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from orchestrator.backends.native.live import Live
 from orchestrator.backends.native.responses import Bound
-from orchestrator.backends.waiting import first_of
+from orchestrator.backends.waiting import set_within
 from prompts.native import SilenceContinuation
 
 AUTO_UNITS, TURN_UNITS = 64, 8
@@ -43,7 +43,7 @@ class Minder:
             if due is None:
                 await live.minding.wait()
                 continue
-            await first_of(live.minding.wait(), clock.sleep(max(0.0, due - now)))
+            await set_within(live.minding, clock.sleep(max(0.0, due - now)))
 
     # --- silence --------------------------------------------------------------------------------------
 

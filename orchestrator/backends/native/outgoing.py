@@ -14,7 +14,7 @@ from orchestrator.backends.native.responses import Bound, Responses
 from orchestrator.backends.native.rollover import Rollover
 from orchestrator.backends.native.translate import Translator
 from orchestrator.backends.stream import OutputStream
-from orchestrator.backends.waiting import first_of
+from orchestrator.backends.waiting import in_time, set_within
 from orchestrator.session.backend import (
     Action,
     AudioDelta,
@@ -159,7 +159,7 @@ class Outgoing:
                 responses.end(bound)
         if pairing is None or not targets:
             return
-        await first_of(self._end_at_engine(pairing, told), self._clock.sleep(self._options.cancel_s))
+        await in_time(self._end_at_engine(pairing, told), self._clock.sleep(self._options.cancel_s))
         for bound in told:
             if not bound.ended and bound.key is not None:
                 _log.warning("an engine did not end what was cancelled in time")
@@ -179,7 +179,7 @@ class Outgoing:
         while pairing is self._current() and not all(bound.ended for bound in bounds):
             self.ended.clear()
             if all(bound.ended or bound.key is None for bound in bounds):
-                await first_of(self.ended.wait(), self._clock.sleep(until - self._clock.now()))
+                await set_within(self.ended, self._clock.sleep(until - self._clock.now()))
                 if self._clock.now() >= until:
                     return
             else:

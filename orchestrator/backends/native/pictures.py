@@ -20,7 +20,7 @@ from memory.spoken import SpokenMemory
 from memory.spoken_requests import picture_messages
 from orchestrator.backends.native.notes import RETRY_MAX_S, backoff_s, written
 from orchestrator.backends.summaries import Summarizer
-from orchestrator.backends.waiting import first_of
+from orchestrator.backends.waiting import set_within
 from orchestrator.session.backend import Clock, Ids
 
 PERIOD_MS = 8000
@@ -116,7 +116,7 @@ class Pictures:
         if self._due is None:
             await self._news.wait()
         else:
-            await first_of(self._news.wait(), self._clock.sleep(self._due - self._clock.now()))
+            await set_within(self._news, self._clock.sleep(self._due - self._clock.now()))
 
     def _close(self) -> None:
         """The open chunk is full, or its time is over."""

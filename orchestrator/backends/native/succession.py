@@ -32,7 +32,7 @@ from orchestrator.backends.native.rollover import (
     Warm,
 )
 from orchestrator.backends.native.rules import body, first_item
-from orchestrator.backends.waiting import first_of
+from orchestrator.backends.waiting import in_time
 from orchestrator.session.backend import Notice, SessionConfig
 from orchestrator.wire.errors import VigilError
 
@@ -144,7 +144,7 @@ class Succession:
             except LinkError:
                 return  # its last event says so
             fed_ms = audio.unit_ms
-            await first_of(fresh.said.wait(), tools.clock.sleep(WARM_S))
+            await in_time(fresh.said.wait(), tools.clock.sleep(WARM_S))
         rollover.fresh_warm(generation, fed_ms)
         live.minding.set()
 

@@ -36,7 +36,7 @@ from orchestrator.backends.replay.request import EngineLimits, prewarm_params, s
 from orchestrator.backends.replay.summary_check import summary_fault
 from orchestrator.backends.replay.tags import Grammar
 from orchestrator.backends.summaries import CHARS_PER_TOKEN, Summarizer, shortened
-from orchestrator.backends.waiting import first_of
+from orchestrator.backends.waiting import in_time
 from orchestrator.session.backend import Clock, TickPermits
 from prompts.pack import Pack, Sampling
 
@@ -85,7 +85,7 @@ class Background:
         """
         if not self._caught_up.is_set():
             period_s = self._tools.pack.period_ms / 1000
-            await first_of(self._caught_up.wait(), self._tools.clock.sleep(period_s))
+            await in_time(self._caught_up.wait(), self._tools.clock.sleep(period_s))
 
     def wake(self) -> None:
         """A fact was written: look for work once those that come with it are written too."""
