@@ -37,12 +37,18 @@ def scenes(
     video: Annotated[bool, typer.Option("--video", help="Write each clip's video too.")] = False,
     side: Annotated[int, typer.Option(min=64, max=2160, help="Width and height of videos.")] = 448,
     speech: Annotated[bool, typer.Option("--speech", help="Have the questions spoken.")] = False,
+    barge_in: Annotated[
+        bool,
+        typer.Option("--barge-in", help="With --speech: have answers spoken over, half to stop them."),
+    ] = False,
 ) -> None:
     """Write synthetic annotated streams: scenes with questions, and what is right to say when."""
     from bridges.speech import SpeechError
     from evals.scenes.datasets import SETS, Recipe
     from evals.scenes.files import CLIPS, Written, write
 
+    if barge_in and not speech:
+        raise typer.BadParameter("goes with --speech", param_hint="--barge-in")
     asked = tuple(skill.strip() for skill in skills.split(",") if skill.strip())
     recipes = (
         SETS[fixed]
@@ -50,7 +56,7 @@ def scenes(
         else (Recipe("scene", seed, count, minutes, asked, split, level, chunk_s, reach),)
     )
     try:
-        clips = write(out, recipes, Written((side, side) if video else None, speech))
+        clips = write(out, recipes, Written((side, side) if video else None, speech, barge_in))
     except (ValueError, SpeechError) as wrong:
         raise typer.BadParameter(str(wrong)) from wrong
     slots = sum(len(clip.slots) for clip in clips)

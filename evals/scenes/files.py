@@ -23,10 +23,12 @@ CLIPS, VIDEOS, SOUND = "clips.jsonl", "videos", "sound"
 class Written:
     """:param size: width and height of videos; ``None``: none is written
     :param speech: whether the questions are spoken: in the video, or else in a file beside it
+    :param over: whether somebody speaks over answers too
     """
 
     size: tuple[int, int] | None
     speech: bool
+    over: bool = False
 
 
 def write(out: Path, recipes: Sequence[Recipe], wanted: Written) -> list[Clip]:
@@ -44,7 +46,7 @@ def write(out: Path, recipes: Sequence[Recipe], wanted: Written) -> list[Clip]:
 def _written(out: Path, clip: Clip, wanted: Written) -> Clip:
     track: Samples | None = None
     if wanted.speech:
-        clip, track = asyncio.run(_spoken(clip))
+        clip, track = asyncio.run(_spoken(clip, wanted.over))
     if wanted.size is not None and clip.scene is not None:
         name = f"{VIDEOS}/{clip.id}.mp4"
         (out / VIDEOS).mkdir(exist_ok=True)
@@ -58,6 +60,6 @@ def _written(out: Path, clip: Clip, wanted: Written) -> Clip:
     return clip
 
 
-async def _spoken(clip: Clip) -> tuple[Clip, Samples]:
+async def _spoken(clip: Clip, over: bool) -> tuple[Clip, Samples]:
     async with aclosing(SystemVoice()) as voice:
-        return await speak_clip(clip, voice)
+        return await speak_clip(clip, voice, over=over)

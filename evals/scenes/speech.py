@@ -1,4 +1,8 @@
-"""The questions of a clip, spoken: one track of sound in which each question ends as it counts as asked."""
+"""The questions of a clip, spoken: one track of sound in which each question ends as it counts as asked.
+
+Where it is wanted somebody also speaks while answers are likely to be heard: half of the time to stop them
+(a barge-in), half of the time only to show that they listen.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import numpy.typing as npt
 import soxr
 
 from bridges.system_voice import SystemVoice
-from evals.readers.clip import Clip, Speech
+from evals.readers.clip import Clip, Expected, Speech
 
 RATE_HZ = 16000
 VOICES = ("rms", "slt", "awb", "kal16")
@@ -24,9 +28,16 @@ _FLOOR = 12.0
 _PAUSE_S = 0.3
 
 
-async def speak_clip(clip: Clip, voice: SystemVoice) -> tuple[Clip, Samples]:
+STOPS = ("Stop, please.", "That is enough, thank you.", "Okay, stop talking.")
+GOES_ON = ("Okay.", "I see.", "Right.")
+OVER_S = 2.0
+"""After the end of a question that is answered at once: whoever answers is likely to speak by then."""
+
+
+async def speak_clip(clip: Clip, voice: SystemVoice, *, over: bool = False) -> tuple[Clip, Samples]:
     """The clip with its speech marked, and its track at ``RATE_HZ``. The same voice asks all of a clip.
 
+    :param over: somebody speaks over answers too
     :raises SpeechError: the program can't speak
     :raises ValueError: the clip has no length
     """
@@ -35,10 +46,9 @@ async def speak_clip(clip: Clip, voice: SystemVoice) -> tuple[Clip, Samples]:
     seed = zlib.crc32(clip.id.encode())
     noise = np.random.default_rng(seed).standard_normal(round(clip.duration_s * RATE_HZ)) * _FLOOR
     track = np.rint(noise).astype(np.int16)
-    spoken: list[Speech] = []
-    free_s = 0.0
+    name, spoken, free_s = VOICES[seed % len(VOICES)], list[Speech](), 0.0
     for query in clip.queries:
-        words = await _words(query.text, VOICES[seed % len(VOICES)], voice)
+        words = await _words(query.text, name, voice)
         # A question that would reach into the one before it, or before the start, ends later.
         start = round(max(query.at_s - len(words) / RATE_HZ, free_s) * RATE_HZ)
         heard = words[: len(track) - start]
@@ -46,7 +56,26 @@ async def speak_clip(clip: Clip, voice: SystemVoice) -> tuple[Clip, Samples]:
         end_s = (start + len(heard)) / RATE_HZ
         spoken.append(Speech(id=f"speech-{query.id}", start_s=start / RATE_HZ, end_s=end_s, text=query.text))
         free_s = end_s + _PAUSE_S
-    return clip.model_copy(update={"speech": tuple(spoken)}), track
+    ends = [*(speech.start_s for speech in spoken[1:]), clip.duration_s]
+    for number, (query, asked, end_s) in enumerate(zip(clip.queries, tuple(spoken), ends, strict=True)):
+        if not over or not any(slot.start_s <= query.at_s for slot in clip.slots_of(query.id)):
+            continue
+        stops = (seed + number) % 2 == 0
+        text = (STOPS if stops else GOES_ON)[number % len(STOPS)]
+        words = await _words(text, name, voice)
+        start = round((asked.end_s + OVER_S) * RATE_HZ)
+        if (start + len(words)) / RATE_HZ + _PAUSE_S <= end_s:
+            track[start : start + len(words)] += words
+            spoken.append(
+                Speech(
+                    id=f"over-{query.id}",
+                    start_s=start / RATE_HZ,
+                    end_s=(start + len(words)) / RATE_HZ,
+                    text=text,
+                    expects=Expected.STOP if stops else Expected.GO_ON,
+                )
+            )
+    return clip.model_copy(update={"speech": tuple(sorted(spoken, key=lambda one: one.start_s))}), track
 
 
 def write_track(path: Path, track: Samples) -> None:

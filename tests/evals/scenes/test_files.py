@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import wave
+from itertools import pairwise
 
 import av
 import numpy as np
@@ -87,6 +88,21 @@ def test_each_question_is_spoken_and_ends_as_it_counts_as_asked(tmp_path):
             quiet[start:end] = False
             assert np.abs(track[start:end]).max() > 2000
         assert 5 < track[quiet].std() < 30
+
+
+@needs_voice
+def test_answers_are_spoken_over_where_that_is_wanted(tmp_path):
+    recipe = Recipe("asked", 3, 4, 1.0, ("count", "look"))
+    clips = write(tmp_path, [recipe], Written(None, speech=True, over=True))
+    over = [(clip, speech) for clip in clips for speech in clip.speech if speech.id.startswith("over-")]
+    assert {speech.expects.value for _, speech in over} == {"stop", "go_on"}
+    for clip, speech in over:
+        asked = next(one for one in clip.speech if one.id == f"speech-{speech.id.removeprefix('over-')}")
+        assert speech.start_s == pytest.approx(asked.end_s + 2.0, abs=0.01)
+    for clip in clips:
+        ends = [(one.start_s, one.end_s) for one in clip.speech]
+        assert all(end <= start for (_, end), (start, _) in pairwise(ends)), "nobody speaks at one time"
+    assert run(tmp_path / "x", "--barge-in").exit_code == 2
 
 
 @needs_voice
