@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evals.runs.command import mount as mount_runs
 from evals.scenes.command import mount as mount_scenes
 from evals.scoring.tables import Form
+from evals.told import faults_told
 from orchestrator.exits import Exit
 
 if TYPE_CHECKING:
@@ -61,39 +62,32 @@ def score(
 
     Exit codes: 0 scored, 1 the judge failed on some answers (they count as unjudged), 2 wrong flags, no run.
     """
-    from evals.files import write_json
-    from evals.scoring.folder import SCORES, VERDICTS, UnusableRun, keep_truth, read_run
+    if (judge is None) != (judge_model is None):
+        raise typer.BadParameter("--judge and --judge-model go together", param_hint="--judge")
+    from evals.scoring.folder import SCORES, VERDICTS, UnusableRun, keep_truth, read_run, write_scores
     from evals.scoring.judge import PROMPT, PROMPT_SHA256, VerdictFile, settings_in
     from evals.scoring.scores import scores_of
     from evals.scoring.tables import console_of, score_tables, show
 
-    if (judge is None) != (judge_model is None):
-        raise typer.BadParameter("--judge and --judge-model go together", param_hint="--judge")
-    try:
+    told: dict[str, Any] | None = None
+    failed = 0
+    with faults_told():
         if truth is not None:
             keep_truth(run, truth)
         found = read_run(run)
         if not found.clips:
             raise UnusableRun(f"{run} holds no clips")
-    except UnusableRun as error:
-        _fail(error.message)
-    file = VerdictFile(verdicts or run / VERDICTS)
-    told: dict[str, Any] | None = None
-    failed = 0
-    if judge is not None and judge_model is not None:
-        told = asyncio.run(_judge(found, judge, judge_model, judge_temperature, judge_key, file))
-        failed = sum(told["failed"].values())
-    elif (settings := file.settings()) is not None:
-        told = settings
-    known = file.verdicts(settings_in(told)) if told is not None else {}
-    if told is not None and told["prompt_sha256"] == PROMPT_SHA256:
-        told["prompt"] = PROMPT
-    scores = scores_of(found, known, told)
-    try:
-        write_json(run / SCORES, scores)
-    except OSError as error:
-        typer.echo(f"vigil eval: can't write {run / SCORES}: {error.strerror}", err=True)
-        raise typer.Exit(Exit.FAILED) from error
+        file = VerdictFile(verdicts or run / VERDICTS)
+        if judge is not None and judge_model is not None:
+            told = asyncio.run(_judge(found, judge, judge_model, judge_temperature, judge_key, file))
+            failed = sum(told["failed"].values())
+        elif (settings := file.settings()) is not None:
+            told = settings
+        known = file.verdicts(settings_in(told)) if told is not None else {}
+        if told is not None and told["prompt_sha256"] == PROMPT_SHA256:
+            told["prompt"] = PROMPT
+        scores = scores_of(found, known, told)
+        write_scores(run, scores)
     if form is Form.JSON:
         typer.echo((run / SCORES).read_bytes(), nl=False)
     else:
@@ -117,19 +111,17 @@ def compare(
 
     Exit codes: 0 compared, 2 a run is not scored or they share no clip.
     """
-    from evals.scoring.compare import NothingCommon, tables_of
     from evals.scoring.compare import compare as held
-    from evals.scoring.folder import UnusableRun, read_scores
+    from evals.scoring.compare import tables_of
+    from evals.scoring.folder import read_scores
     from evals.scoring.tables import console_of, show
 
     if len(runs) < 2:
         raise typer.BadParameter("at least two runs are compared", param_hint="A B [C ...]")
     if len(set(runs)) < len(runs):
         raise typer.BadParameter("a run is named twice", param_hint="A B [C ...]")
-    try:
+    with faults_told():
         comparison = held(_named(runs, [read_scores(path) for path in runs]))
-    except (UnusableRun, NothingCommon) as error:
-        _fail(str(error))
     if form is Form.JSON:
         import orjson
 
@@ -177,11 +169,6 @@ def _summary(scores: dict[str, Any], console: Any) -> None:
         lines.append(f"the judge failed {count} times: {code}")
     for line in lines:
         console.print(line, markup=False, highlight=False)
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"vigil eval: {message}", err=True)
-    raise typer.Exit(Exit.USAGE)
 
 
 mount_scenes(app)

@@ -10,12 +10,15 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NotRequired
 
 import orjson
 import typer
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
-from evals.replay.folder import read_rows
+from evals.replay.folder import BadRow, read_rows
+from evals.shapes import OPEN, fault_of, row_fault
 from evals.stats import Row, asked_engine
 from memory.tally import tick_row
 from orchestrator.exits import Exit
@@ -23,6 +26,30 @@ from orchestrator.session_cli import ApiKey, Data, Server, Tenant
 
 SHOWN = 20
 """Shortfalls that are listed; the others are counted."""
+
+
+class _Entry(TypedDict):
+    """A line of an exported session."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    kind: str
+    data: dict[str, Any]
+
+
+class _Metrics(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    row: NotRequired[dict[str, Any] | None]
+
+
+class _Answered(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    metrics: NotRequired[_Metrics | None]
+
+
+_ENTRY, _ANSWERED = TypeAdapter[Any](_Entry), TypeAdapter[Any](_Answered)
 
 app = typer.Typer(name="doctor", help="Find out what is wrong.", no_args_is_help=True, add_completion=False)
 
@@ -61,7 +88,7 @@ def prefix(
     except AccessError as error:
         typer.echo(f"vigil: {error.message}", err=True)
         raise typer.Exit(error.exit_code) from error
-    except (OSError, ValueError, KeyError, tarfile.TarError) as error:
+    except (OSError, ValueError, tarfile.TarError) as error:
         typer.echo(f"vigil: {what} is no run and no exported session: {error}", err=True)
         raise typer.Exit(Exit.USAGE) from error
     diagnosis = diagnose(rows)
@@ -80,10 +107,23 @@ def rows_of(path: Path) -> Iterator[Row]:
     with tarfile.open(path) as tar:
         for member in tar:
             facts = tar.extractfile(member) if member.name.startswith("facts/") else None
-            for line in facts or ():
-                entry = orjson.loads(line)
-                if entry["kind"] == "tick_answered" and (row := tick_row(entry["data"])):
+            for number, line in enumerate(facts or (), 1):
+                if (row := _row_of(orjson.loads(line), f"{member.name}:{number}")) is not None:
                     yield row
+
+
+def _row_of(entry: Any, place: str) -> Row | None:
+    """The row of a fact that holds one. Raises ``BadRow``."""
+    if (wrong := fault_of(_ENTRY, entry)) is not None:
+        raise BadRow(f"{place}: no fact: {wrong}")
+    if entry["kind"] != "tick_answered":
+        return None
+    if (wrong := fault_of(_ANSWERED, entry["data"])) is not None:
+        raise BadRow(f"{place}: data.{wrong}")
+    row = tick_row(entry["data"])
+    if row and (wrong := row_fault(row)) is not None:
+        raise BadRow(f"{place}: data.metrics.row: {wrong}")
+    return row or None
 
 
 # --- the finding ------------------------------------------------------------------------------------------

@@ -11,6 +11,21 @@ import orjson
 from orchestrator.files import write_whole
 
 
+class BadFile(Exception):
+    """A file of a run is not what it should be. The message says which, and which key of it is wrong."""
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises ``BadFile``, or ``OSError``."""
+    try:
+        found = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise BadFile(f"{path}: no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadFile(f"{path}: no JSON object")
+    return found
+
+
 def write_json(path: Path, data: Any) -> None:
     write_whole(path, orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS) + b"\n")
 

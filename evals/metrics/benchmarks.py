@@ -14,6 +14,9 @@ from evals.metrics.outcome import ClipOutcome, SlotOutcome
 OVO, STREAMINGBENCH, OMNI_DUPLEX = "ovo", "streamingbench", "omni_duplex"
 """Names of data sets that have a table."""
 
+UNTOLD = "unknown"
+"""Mode, task or split of a clip that has no such tag."""
+
 Table = dict[str, Any]
 
 
@@ -37,7 +40,7 @@ def ovo(outcomes: Sequence[ClipOutcome]) -> Table:
     tasks: dict[str, dict[str, Table]] = {}
     slots: dict[tuple[str, str], list[SlotOutcome]] = {}
     for outcome in outcomes:
-        mode, task = outcome.clip.tags[:2]
+        mode, task, *_ = (*outcome.clip.tags, UNTOLD, UNTOLD)
         slots.setdefault((mode, task), []).extend(outcome.slots)
     for (mode, task), found in sorted(slots.items()):
         tasks.setdefault(mode, {})[task] = _shares(found)
@@ -61,7 +64,8 @@ def omni_duplex(outcomes: Sequence[ClipOutcome]) -> Table:
     splits: dict[str, list[ClipOutcome]] = {}
     for outcome in outcomes:
         if outcome.slots:
-            splits.setdefault(outcome.clip.tags[0], []).append(outcome)
+            split, *_ = (*outcome.clip.tags, UNTOLD)
+            splits.setdefault(split, []).append(outcome)
     return {"splits": {split: _all_right(found) for split, found in sorted(splits.items())}}
 
 

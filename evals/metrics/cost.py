@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evals.runs.tape import Moment
+from evals.runs.tape_reader import Moment
 from evals.stats import Row, asked_engine, column, reuse_ratio
 
 Sums = dict[str, float]
@@ -25,12 +25,16 @@ _SPENT = (
 
 
 def cost_of(rows: Sequence[Row], watched_s: float) -> Sums:
-    """Sums of one clip. ``engine_s`` is the time that requests took, waiting included; failed ones too."""
+    """Sums of one clip. ``engine_s`` is the time that requests took, waiting included; failed ones too.
+
+    A full-duplex engine tells nothing of what it computes: of its clips there are only units and the bytes of
+    the sound and the pictures that went to it.
+    """
     asked = [row for row in rows if asked_engine(row)]
     counted = [row for row in asked if row.get("cached_tokens") is not None]
     return {
         "watched_s": watched_s,
-        "ticks": len(rows),
+        "ticks": sum(row.get("kind") in (None, "unit") for row in rows),
         "requests": len(asked),
         "failed": sum(row.get("status") == "failed" for row in rows),
         "prompt_tokens": sum(column(asked, "prompt_tokens")),
@@ -39,7 +43,7 @@ def cost_of(rows: Sequence[Row], watched_s: float) -> Sums:
         "prefilled_tokens": sum(column(asked, "prompt_tokens")) - sum(column(counted, "cached_tokens")),
         "completion_tokens": sum(column(asked, "completion_tokens")),
         "engine_s": sum(column(asked, "latency_ms")) / 1000,
-        "body_bytes": sum(column(asked, "body_bytes")),
+        "body_bytes": sum(column(asked, "body_bytes")) + sum(column(rows, "sent_bytes")),
         "retries": sum(column(rows, "retries")),
     }
 

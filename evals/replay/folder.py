@@ -8,11 +8,14 @@ from types import TracebackType
 from typing import Any
 
 import orjson
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
-from evals.files import whole_lines
+from evals.files import BadFile, read_object, whole_lines
 from evals.report.render import render
 from evals.report.summary import RunFacts, summarise
 from evals.report.thumbs import Filmstrip
+from evals.shapes import OPEN, fault_of, row_fault
 from evals.stats import COLUMNS, Row
 from orchestrator.files import write_whole
 
@@ -20,7 +23,7 @@ DECISIONS, SUMMARY, REPORT = "decisions.jsonl", "summary.json", "report.html"
 
 
 class BadRow(ValueError):
-    """A line of ``decisions.jsonl`` is none. The message says which."""
+    """A line of ``decisions.jsonl`` is none. The message says which, and which key of it is wrong."""
 
 
 class RunFolder:
@@ -70,11 +73,33 @@ def read_rows(path: Path) -> list[Row]:
     """
     rows: list[Row] = []
     for number, line in whole_lines(path):
-        try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            row = None
-        if not isinstance(row, dict):
-            raise BadRow(f"{path}:{number}: no row of a run")
-        rows.append(row)
+        rows.append(row_of(line, f"{path}:{number}"))
     return rows
+
+
+class _Summary(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    outcome: str
+
+
+_SUMMARY = TypeAdapter[Any](_Summary)
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """``summary.json`` of a folder. Raises ``BadFile``: it is none; ``OSError``: it is not there."""
+    summary = read_object(folder / SUMMARY)
+    if (wrong := fault_of(_SUMMARY, summary)) is not None:
+        raise BadFile(f"{folder / SUMMARY}: {wrong}")
+    return summary
+
+
+def row_of(line: bytes, place: str) -> Row:
+    """Raises ``BadRow``, which names ``place``."""
+    try:
+        row: Row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise BadRow(f"{place}: no JSON: {error}") from error
+    if (wrong := row_fault(row)) is not None:
+        raise BadRow(f"{place}: no row of a run: {wrong}")
+    return row

@@ -11,7 +11,7 @@ from typing import Any
 from bridges.engine import ChatEvent, ChatRequest, EngineServerError, ImageBytes
 from bridges.solver import SolverAsk, SolverError
 from bridges.summarizer import Written
-from evals.runs.tape import Moment, delta_of, error_of, finished_of
+from evals.runs.tape_reader import Moment, delta_of, error_of, finished_of
 from orchestrator.replay_track import Outside
 
 

@@ -21,17 +21,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from bridges.chat_engine import VllmChat
 from bridges.engine import ChatEngine, ChatRequest, Deadlines, Delta, EngineError
 from engine_launch.facts import EngineFacts
-from evals.files import write_json
+from evals.files import BadFile, read_object, write_json
 from evals.replay.folder import DECISIONS, read_rows
-from evals.runs.clips import RECORD, TAPE
+from evals.runs.clips import TAPE, read_record
 from evals.runs.keeper import Pictures
 from evals.runs.manifest import CLIPS, FRAMES, RunError
-from evals.runs.tape import Asked, Moment, delta_of, read_tape, requests
+from evals.runs.tape_reader import Asked, Moment, delta_of, read_tape, requests
+from evals.shapes import OPEN, Count, fault_of
 from orchestrator.backends.replay.decide import Reason
 from orchestrator.backends.replay.engine_call import stream_of
 from orchestrator.backends.replay.request import TOP_LOGPROBS
@@ -147,14 +149,15 @@ def decisions_of(
     folder = run / CLIPS / clip
     moments = read_tape(folder / TAPE)
     tops = _tops(moments, index)
-    asked = {each.purpose: each for each in requests(moments)}
+    asked = {each.purpose: each for each in requests(moments, clip)}
     found: list[Decision] = []
     for row in read_rows(folder / DECISIONS):
-        tick = int(row["tick"])
+        if (tick := row.get("tick")) is None:
+            continue
         why, request = wrong.get((clip, tick)), asked.get(f"decision {tick}")
         if why is not None or (every and request is not None):
             top = tops.get(request.id) if request is not None else None
-            found.append(Decision(clip, tick, why, row["reason"], request, top))
+            found.append(Decision(clip, tick, why, row.get("reason"), request, top))
     return found
 
 
@@ -225,8 +228,7 @@ class Auditor:
     def _pictures_of(self, clip: str) -> Mapping[str, str]:
         """Digests of a clip's pictures by their ids."""
         if clip not in self._indexes:
-            record = orjson.loads((self._run / CLIPS / clip / RECORD).read_bytes())
-            self._indexes[clip] = record["pictures"]
+            self._indexes[clip] = read_record(self._run / CLIPS / clip)["pictures"]
         return self._indexes[clip]
 
 
@@ -238,6 +240,7 @@ async def audit(
     settings: Settings,
     engine: Engine,
     tell: Callable[[Finding], None],
+    record: str,
     *,
     every: bool = False,
     limit: int | None = None,
@@ -245,6 +248,7 @@ async def audit(
     """Ask the wrong decisions of a run again, or ``every`` one; leaves ``audit.json``.
 
     :param tell: of each finding as it comes
+    :param record: digest of the run as it is now
     :raises RunError: the engine is another one, or its answers can't be told apart by a token
     """
     index = _index_of(manifest, engine.facts)
@@ -273,6 +277,7 @@ async def audit(
     write_json(
         run / AUDIT,
         {
+            "record": record,
             "margin": MARGIN,
             "decisions": len(findings),
             "sure": sum(each.sure for each in findings),
@@ -282,6 +287,27 @@ async def audit(
         },
     )
     return findings
+
+
+class _Audit(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    record: str
+    decisions: Count
+    sure: Count
+    faulty: Count
+    held: Count
+
+
+_AUDIT = TypeAdapter[Any](_Audit)
+
+
+def read_audit(run: Path) -> dict[str, Any]:
+    """``audit.json``. Raises ``BadFile``: it is none; ``OSError``: it is not there."""
+    found = read_object(run / AUDIT)
+    if (wrong := fault_of(_AUDIT, found)) is not None:
+        raise BadFile(f"{run / AUDIT}: {wrong}; vigil eval audit {run} makes it anew")
+    return found
 
 
 def _index_of(manifest: Mapping[str, Any], facts: EngineFacts) -> int:

@@ -8,11 +8,12 @@ import shutil
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
-import orjson
+from pydantic import AfterValidator, Field, TypeAdapter
+from typing_extensions import TypedDict
 
-from evals.files import write_json
+from evals.files import BadFile, read_object, write_json
 from evals.readers.clip import Clip
 from evals.readers.jsonl import dump_clip
 from evals.replay.drive import Drive, Frame, Sampling, Sink
@@ -23,6 +24,7 @@ from evals.runs.keeper import ClipFrames, Pictures, Watched
 from evals.runs.manifest import CLIPS
 from evals.runs.moments import Pulse, Turnstile
 from evals.runs.tape import Tape
+from evals.shapes import OPEN, Sha256, fault_of
 from orchestrator.files import write_whole
 from orchestrator.session.backend import Clock
 
@@ -128,10 +130,10 @@ class ClipFolder:
     def finished(self, inputs: Mapping[str, Any]) -> bool:
         """It was watched to its end as it stands in the data set now. ``inputs``: digests of its files."""
         try:
-            record = orjson.loads((self.path / RECORD).read_bytes())
-            summary = orjson.loads((self.path / SUMMARY).read_bytes())
+            record = read_object(self.path / RECORD)
+            summary = read_object(self.path / SUMMARY)
             line = (self.path / CLIP).read_bytes()
-        except (OSError, ValueError):
+        except (OSError, BadFile):
             return False
         same = line == dump_clip(self._clip) + b"\n" and inputs.items() <= record.items()
         return bool(same and record.get("format") == RECORD_FORMAT and summary.get("outcome") == "complete")
@@ -152,6 +154,56 @@ class ClipFolder:
     def end(self, record: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
         """It is finished. ``record``: what came of it; ``inputs``: see ``finished``."""
         write_json(self.path / RECORD, {"format": RECORD_FORMAT, **record, **inputs})
+
+
+class _Record(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    format: int
+    session: str
+
+
+class _Taped(_Record):
+    pictures: dict[str, Sha256]
+
+
+def _moment(shown: list[Any]) -> list[Any]:
+    if [type(each) for each in shown] != [int, str]:
+        raise ValueError("is no time and digest")
+    return shown
+
+
+class _Asked(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    query: str
+    start_s: Annotated[float, Field(ge=0, le=1e9)]
+    end_s: Annotated[float, Field(gt=0, le=1e9)]
+
+
+def _after(asked: _Asked) -> _Asked:
+    if asked["end_s"] <= asked["start_s"]:
+        raise ValueError("ends before it begins")
+    return asked
+
+
+class _Shown(_Record):
+    shown: list[Annotated[list[Any], AfterValidator(_moment)]]
+    asked: NotRequired[list[Annotated[_Asked, AfterValidator(_after)]]]
+
+
+_TAPED, _SHOWN = TypeAdapter[Any](_Taped), TypeAdapter[Any](_Shown)
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """``record.json`` of a clip that was watched to its end.
+
+    :raises BadFile: it is none; ``OSError``: it is not there
+    """
+    record = read_object(folder / RECORD)
+    if (wrong := fault_of(_TAPED if (folder / TAPE).exists() else _SHOWN, record)) is not None:
+        raise BadFile(f"{folder / RECORD}: {wrong}")
+    return record
 
 
 def file_digest(path: Path) -> str:

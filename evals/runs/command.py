@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evals.replay.options import Exit, Pace, ReplayError
+from evals.replay.options import Exit, Pace
+from evals.told import faults_told
 from orchestrator.flags import settings_of, with_settings_flags
 from orchestrator.offline.flags import AskAtEnd, ReferenceVoice, VoiceName
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.native_setup import NativeEngines
     from orchestrator.settings import Settings
 
-COMPARISON, SCORES = "comparison.json", "scores.json"
+COMPARISON = "comparison.json"
 STREAMS = 2
 """Clips that are watched at a time where nobody says how many."""
 SHOWN = 20
@@ -99,7 +100,7 @@ def run(
     5 the engine does not answer, 6 model missing, 130 interrupted.
     """
     console = _console()
-    with _told():
+    with faults_told():
         from evals.runs.native import Manner, NativeWatcher
         from orchestrator.native_setup import native_family
 
@@ -155,12 +156,12 @@ def sweep(
     from evals.files import write_json
     from evals.runs.sweep import axis_of, points_of
     from evals.scoring.compare import compare, tables_of
-    from evals.scoring.folder import read_run
+    from evals.scoring.folder import read_run, write_scores
     from evals.scoring.scores import scores_of
     from evals.scoring.tables import Form, console_of, show
 
     console = _console()
-    with _told():
+    with faults_told():
         suite = _suite(console, dataset, format, videos, limit)
         points = points_of([axis_of(said) for said in vary], one_by_one=one_by_one)
         given = settings_of(flags)
@@ -176,7 +177,7 @@ def sweep(
                     if code := _watch(out / point.name, suite, watcher, streams, console):
                         raise typer.Exit(code)
                 scored[point.name] = scores_of(read_run(out / point.name), {})
-                write_json(out / point.name / SCORES, scored[point.name])
+                write_scores(out / point.name, scored[point.name])
         if len(scored) > 1:
             comparison = compare(scored)
             write_json(out / COMPARISON, comparison)
@@ -209,7 +210,7 @@ def rerun(
         if len(differ) > SHOWN:
             console.print(f"  and {len(differ) - SHOWN} more", markup=False, highlight=False)
 
-    with _told(), TemporaryDirectory() as scratch:
+    with faults_told(), TemporaryDirectory() as scratch:
         found = asyncio.run(again(run, out or Path(scratch), tell))
         raise typer.Exit(Exit.FAILED if found else Exit.OK)
 
@@ -234,7 +235,7 @@ def audit(
     from evals.runs.audit import wrong_decisions
     from evals.runs.manifest import read_taped
     from evals.runs.rerun import finished_clips
-    from evals.scoring.folder import read_scores
+    from evals.scoring.folder import read_run, read_scores
 
     console = _console()
 
@@ -243,13 +244,20 @@ def audit(
             line = f"{finding.clip}, tick {finding.tick}: {finding.error or 'comes out otherwise'}"
             console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
 
-    with _told():
+    with faults_told():
         manifest = read_taped(run)
-        wrong = {} if every else wrong_decisions(read_scores(run))
+        wrong: Mapping[tuple[str, int], str] = {}
+        if every:
+            record = read_run(run).digest
+        else:
+            scores = read_scores(run)
+            wrong, record = wrong_decisions(scores), str(scores["record"])
         settings = _settings(settings_of(flags), config)
         with _engine(settings) as engine:
             clips = finished_clips(run)
-            asked = ask_again(run, manifest, clips, wrong, settings, engine, tell, every=every, limit=limit)
+            asked = ask_again(
+                run, manifest, clips, wrong, settings, engine, tell, record, every=every, limit=limit
+            )
             findings = asyncio.run(asked)
     _say_findings(findings, console)
     wrong_turns = any(each.faulty or each.error is not None for each in findings)
@@ -285,7 +293,7 @@ def report(
     """
     from evals.runs.reporting import report as write
 
-    with _told():
+    with faults_told():
         typer.echo(str(write(run)))
 
 
@@ -303,7 +311,7 @@ def export(
     """
     from evals.runs.export import export as write
 
-    with _told():
+    with faults_told():
         exported = write(run, out)
     typer.echo(f"{exported.samples} samples in {out}; {exported.left_out} queries have no task there")
 
@@ -359,46 +367,6 @@ def _console() -> Console:
     from rich.console import Console
 
     return Console()
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """What is wrong in one line on standard error, with the exit code that it means."""
-    from evals.readers.jsonl import DatasetError
-    from evals.replay.folder import BadRow
-    from evals.runs.manifest import RunError
-    from evals.runs.sweep import GridError
-    from evals.runs.tape import TapeError
-    from evals.scoring.compare import NothingCommon
-    from evals.scoring.folder import UnusableRun
-    from orchestrator.exits import SetupError
-    from orchestrator.settings import SettingsError
-
-    try:
-        yield
-    except ReplayError as error:
-        _fail(error.message, error.exit_code)
-    except SetupError as error:
-        _fail(error.message, error.exit_code)
-    except (
-        BadRow,
-        DatasetError,
-        GridError,
-        NothingCommon,
-        RunError,
-        SettingsError,
-        TapeError,
-        UnusableRun,
-    ) as error:
-        _fail(str(error), Exit.USAGE)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}", Exit.FAILED)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"vigil eval: {message}", err=True)
-    raise typer.Exit(code)
 
 
 def _settings(flags: dict[str, Any], config: Path | None) -> Settings:

@@ -12,7 +12,8 @@ from typing import Any
 from evals.replay.folder import DECISIONS, read_rows
 from evals.runs.clips import TAPE
 from evals.runs.manifest import CLIPS
-from evals.runs.tape import Asked, Messages, Moment, read_tape, requests
+from evals.runs.tape import Messages
+from evals.runs.tape_reader import Asked, Moment, read_tape, requests
 from evals.stats import COLUMNS
 from memory.head import BETWEEN
 
@@ -72,9 +73,9 @@ def request_differences(name: str, old: Sequence[Moment], new: Sequence[Moment])
     """Requests are held against one another by their purposes, in the order of the old ones."""
     heads = _Heads(old)
     left: defaultdict[str, list[Asked]] = defaultdict(list)
-    for asked in requests(new):
+    for asked in requests(new, name):
         left[asked.purpose].append(asked)
-    for asked in requests(old):
+    for asked in requests(old, name):
         tick = _tick(asked.purpose)
         if not left[asked.purpose]:
             yield Difference(name, "missing", asked.purpose, tick)
@@ -98,13 +99,13 @@ def row_differences(
 ) -> Iterator[Difference]:
     for before, now in zip_longest(old, new):
         if before is None or now is None:
-            row = before or now
-            yield Difference(name, "missing" if now is None else "new", "row", row["tick"])
+            row = before or now or {}
+            yield Difference(name, "missing" if now is None else "new", "row", row.get("tick"))
             continue
         for column in COLUMNS:
             if column not in MEASURED and before.get(column) != now.get(column):
                 told = str(before.get(column)), str(now.get(column))
-                yield Difference(name, "decision", "row", before["tick"], column, None, None, *told)
+                yield Difference(name, "decision", "row", before.get("tick"), column, None, None, *told)
 
 
 def _tick(purpose: str) -> int | None:

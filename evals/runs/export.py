@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import orjson
@@ -21,9 +21,10 @@ import orjson
 from evals.files import write_json
 from evals.readers import omni_duplex
 from evals.readers.clip import Clip, Kind, Query
+from evals.readers.records import clip_id
 from evals.runs.manifest import Kind as EngineKind
 from evals.runs.manifest import read_manifest
-from evals.scoring.folder import RunClip, read_run
+from evals.scoring.folder import RunClip, UnusableRun, read_run
 from evals.stats import Row
 from orchestrator.files import write_whole
 
@@ -91,8 +92,11 @@ def samples_of(one: RunClip) -> Iterator[Sample]:
 
 def _benchmark_sample(one: RunClip) -> Sample:
     clip = one.clip
-    split, answers = str(clip.meta["split"]), list(clip.meta.get("answers", ()))
-    name = str(clip.meta.get("id") or clip.id.removeprefix(f"{split}-"))
+    if not clip.queries or not isinstance(clip.meta.get("split"), str):
+        raise UnusableRun(f"{clip.id}/clip.json: meta.split: a clip of {clip.dataset} has one, and a query")
+    split, told = _plain(clip.meta["split"]), clip.meta.get("answers")
+    answers = [str(answer) for answer in told] if isinstance(told, list | tuple) else []
+    name = _plain(str(clip.meta.get("id") or clip.id.removeprefix(f"{split}-")))
     times = [slot.start_s for slot in clip.slots if slot.kind is not Kind.ANSWER]
     return Sample(
         name,
@@ -101,6 +105,11 @@ def _benchmark_sample(one: RunClip) -> Sample:
         _said(one.rows, 0.0, None),
         one.outcome == "complete",
     )
+
+
+def _plain(name: str) -> str:
+    """A name of a file in its folder, whatever a data set says."""
+    return name if PurePath(name).name == name else clip_id(name)
 
 
 def _own_sample(one: RunClip, query: Query, times: Sequence[float], later: float | None) -> Sample:

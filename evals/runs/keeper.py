@@ -34,11 +34,14 @@ class Pictures:
         return sha256
 
     def read(self, sha256: str) -> bytes:
-        """Raises ``KeyError`` where it is not there any more."""
+        """Raises ``KeyError`` where it is not there any more, or is another one now."""
         try:
-            return self.path(sha256).read_bytes()
+            data = self.path(sha256).read_bytes()
         except OSError as gone:
             raise KeyError(sha256) from gone
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise KeyError(sha256)
+        return data
 
     def path(self, sha256: str) -> Path:
         return self._folder / sha256[:2] / sha256

@@ -7,15 +7,18 @@ import platform
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import orjson
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from engine_launch.errors import LaunchError
 from engine_launch.facts import EngineFacts
 from engine_launch.profile import load_profile
 from evals.readers.clip import Clip
 from evals.readers.jsonl import dump_clip
+from evals.shapes import OPEN, Count, Number, Stamp, fault_of, told
 from memory.render import RENDERER
 from orchestrator.engine_setup import Engine
 from orchestrator.native_setup import NativeEngines
@@ -54,8 +57,12 @@ def settings_data(settings: Settings) -> dict[str, Any]:
 
 
 def settings_of(data: Mapping[str, Any]) -> Settings:
-    """The settings of a record; whatever asks the outside world is left out."""
-    return Settings(**{name: value for name, value in data.items() if name not in ("solvers", "summarizer")})
+    """The settings of a record; whatever asks the outside world is left out. Raises ``RunError``."""
+    kept = {name: value for name, value in data.items() if name not in ("solvers", "summarizer")}
+    try:
+        return Settings(**kept)
+    except ValidationError as error:
+        raise RunError(f"the settings of the run, in its {RUN}, are none: {told(error)}") from error
 
 
 def dataset_digest(clips: Sequence[Clip]) -> str:
@@ -144,7 +151,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder} holds no run: its {RUN} can't be read ({error})") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise RunError(f"{folder / RUN} is of another format than {FORMAT}")
-    return {"kind": Kind.TICKS.value, **found}  # runs of old do not say it: there was no other kind
+    made = {"kind": Kind.TICKS.value, **found}  # runs of old do not say it: there was no other kind
+    shape = _NATIVE if made["kind"] == Kind.NATIVE else _TICKS
+    if (wrong := fault_of(shape, made) or _no_engine(made["engine"])) is not None:
+        raise RunError(f"{folder / RUN}: {wrong}")
+    return made
 
 
 def read_taped(folder: Path) -> dict[str, Any]:
@@ -165,10 +176,96 @@ def engine_of(folder: Path, found: Mapping[str, Any]) -> Engine:
     """The engine of a run as it was; there is nothing behind its address. Raises ``RunError``."""
     try:
         pack = pack_of((folder / PACK).read_text(encoding="utf-8"))
-    except (OSError, PackError) as error:
+    except (OSError, UnicodeError, PackError) as error:
         raise RunError(f"the prompt pack of {folder} can't be read: {error}") from error
+    return Engine("http://recorded.invalid", EngineFacts.from_dict(found["engine"]), pack)
+
+
+# --- what must be in it -------------------------------------------------------------------------------
+
+
+def _no_engine(facts: Mapping[str, Any]) -> str | None:
     try:
-        facts = EngineFacts.from_dict(found["engine"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(f"{folder / RUN} does not say what its engine was: {error!r}") from error
-    return Engine("http://recorded.invalid", facts, pack)
+        _FACTS.validate_json(orjson.dumps(facts), strict=True)
+    except ValidationError as error:
+        return f"engine.{told(error)}"
+    return None
+
+
+class _DataSet(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    name: str
+    format: str
+    digest: str
+    clips: Count
+
+
+class _Summarizer(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    model: str | None
+    images: bool
+
+
+class _Settings(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    solvers: list[dict[str, Any]]
+    summarizer: _Summarizer
+
+
+class _Named(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    name: str
+    digest: str
+
+
+class _Pack(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    family: str
+    digest: str
+
+
+class _Versions(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    vigil: str
+    renderer: int
+    engine: str | None
+
+
+class _Ticks(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    kind: Literal["ticks"]
+    outcome: str
+    dataset: _DataSet
+    settings: _Settings
+    engine: dict[str, Any]
+    profile: _Named | None
+    pack: _Pack
+    versions: _Versions
+    period_ms: Annotated[int, Field(gt=0)]
+    seed: int | None
+    pace: str
+    streams: Count
+    key: Annotated[str, Field(pattern=r"^([0-9a-f]{2})+$")]
+    started_at: Stamp
+    wall_s: Number
+
+
+class _Session(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    ref_audio_sha256: str | None
+
+
+class _Native(_Ticks):
+    kind: Literal["native"]  # type: ignore[misc]
+    session: _Session
+
+
+_FACTS, _TICKS, _NATIVE = TypeAdapter(EngineFacts), TypeAdapter[Any](_Ticks), TypeAdapter[Any](_Native)

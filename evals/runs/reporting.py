@@ -9,18 +9,15 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from evals.files import write_json
 from evals.replay.folder import REPORT
 from evals.report.suite import GALLERY_CAP, ReportClip, render_suite
 from evals.report.thumbs import thumbnail
-from evals.runs.audit import AUDIT
-from evals.runs.clips import RECORD, TAPE
+from evals.runs.audit import read_audit
+from evals.runs.clips import RECORD, TAPE, read_record
 from evals.runs.keeper import Pictures
 from evals.runs.manifest import CLIPS, FRAMES, read_manifest
-from evals.runs.tape import read_tape
-from evals.scoring.folder import SCORES, VERDICTS, Run, UnusableRun, read_run, read_scores
+from evals.runs.tape_reader import read_tape
+from evals.scoring.folder import VERDICTS, Run, UnusableRun, read_run, read_scores, write_scores
 from evals.scoring.judge import VerdictFile
 from evals.scoring.scores import scores_of
 from orchestrator.files import write_whole
@@ -30,14 +27,14 @@ def report(run: Path) -> Path:
     """Write ``report.html`` into a run's folder; a run that is not scored as it is now is scored, by the
     verdicts that a judge has left there.
 
-    :raises RunError: it is no run; ``UnusableRun``, ``TapeError``: not all of it can be read
+    :raises RunError: it is no run; ``BadFile``, ``UnusableRun``: not all of it can be read
     """
     manifest, found = read_manifest(run), read_run(run)
     scores = _scores(run, found)
-    clips = [ReportClip(c.clip, c.outcome, c.rows, _page(run, c.clip.id)) for c in found.clips]
+    clips = [ReportClip(c.heard, c.outcome, c.rows, _page(run, c.clip.id)) for c in found.clips]
     page = run / REPORT
     thumbs = _thumbs(run, found, scores)
-    write_whole(page, render_suite(manifest, scores, clips, thumbs, _audit(run)).encode())
+    write_whole(page, render_suite(manifest, scores, clips, thumbs, _audit(run, scores)).encode())
     return page
 
 
@@ -48,17 +45,17 @@ def _scores(run: Path, found: Run) -> Mapping[str, Any]:
         file = VerdictFile(run / VERDICTS)
         settings = file.settings()
         scores = scores_of(found, file.verdicts(settings) if settings else {}, settings)
-        write_json(run / SCORES, scores)
+        write_scores(run, scores)
         return scores
 
 
-def _audit(run: Path) -> Mapping[str, Any] | None:
-    """What ``vigil eval audit`` found, if it was asked."""
+def _audit(run: Path, scores: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What ``vigil eval audit`` found of these scores, if it was asked."""
     try:
-        found: dict[str, Any] = orjson.loads((run / AUDIT).read_bytes())
-    except (OSError, ValueError):
+        found = read_audit(run)
+    except FileNotFoundError:
         return None
-    return found
+    return found if found["record"] == scores["record"] else None
 
 
 def _page(run: Path, clip: str) -> str | None:
@@ -91,11 +88,9 @@ def _shown(clip: Path) -> list[tuple[int, str]]:
     if (clip / TAPE).is_file():
         frames = [moment.data for moment in read_tape(clip / TAPE) if moment.what == "frame"]
         return [(frame["media_time_ms"], frame["sha256"]) for frame in frames]
-    try:
-        record = orjson.loads((clip / RECORD).read_bytes())
-        return [(int(at), str(sha256)) for at, sha256 in record.get("shown", ())]
-    except (OSError, ValueError):
+    if not (clip / RECORD).is_file():
         return []
+    return [(int(at), str(sha256)) for at, sha256 in read_record(clip)["shown"]]
 
 
 def _thumbnail(pictures: Pictures, sha256: str) -> str | None:

@@ -15,26 +15,29 @@ import shutil
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
-import orjson
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
-from evals.files import write_json
+from evals.files import BadFile, write_json
 from evals.readers.clip import Clip
 from evals.readers.jsonl import parse_clip
 from evals.replay.drive import Frame
-from evals.replay.folder import SUMMARY, RunFolder
+from evals.replay.folder import SUMMARY, RunFolder, read_summary
 from evals.replay.in_process import SessionDrive
 from evals.report.summary import RunFacts
 from evals.runs.answers import Desk
-from evals.runs.clips import CLIP, RECORD, RECORD_FORMAT, TAPE, file_digest
+from evals.runs.clips import CLIP, RECORD, RECORD_FORMAT, TAPE, file_digest, read_record
 from evals.runs.core import Watchlist
 from evals.runs.differences import Difference, clip_differences
 from evals.runs.keeper import ClipFrames, Pictures, RunKeeper, Watched
 from evals.runs.manifest import CLIPS, FRAMES, PACK, RUN, RunError, engine_of, read_taped, settings_of
 from evals.runs.moments import Pulse, TapeClock
 from evals.runs.recorder import recorded
-from evals.runs.tape import Moment, Tape, What, read_tape
+from evals.runs.tape import Tape, What
+from evals.runs.tape_reader import Moment, read_tape
+from evals.shapes import OPEN, Number, Stamp, fault_of
 from orchestrator.app import Core
 from orchestrator.files import write_whole
 from orchestrator.replay_engines import Engines
@@ -53,7 +56,8 @@ class Rerun:
 
     :param run: folder of the run, ``manifest``: its ``run.json``; ``name``: the clip
     :param out: folder of the rerun
-    :raises RunError: the clip was not watched to its end, or is not all there
+    :raises RunError: the clip was not watched to its end; ``BadFile``, ``DatasetError``, ``TapeError``: not
+        all of it can be read
     """
 
     def __init__(self, run: Path, manifest: Mapping[str, Any], name: str, out: Path) -> None:
@@ -63,11 +67,13 @@ class Rerun:
         self._old = run / CLIPS / name
         self._new = out / CLIPS / name
         try:
-            self._clip: Clip = parse_clip((self._old / CLIP).read_bytes(), CLIP)
-            self._record = orjson.loads((self._old / RECORD).read_bytes())
-            self._summary = orjson.loads((self._old / SUMMARY).read_bytes())
-        except (OSError, ValueError) as error:
+            self._clip: Clip = parse_clip((self._old / CLIP).read_bytes(), str(self._old / CLIP))
+            self._record = read_record(self._old)
+            self._summary = read_summary(self._old)
+        except OSError as error:
             raise RunError(f"the clip {name} of {run} was not watched to its end: {error}") from error
+        if (wrong := fault_of(_SUMMARY, self._summary)) is not None:
+            raise BadFile(f"{self._old / SUMMARY}: {wrong}")
         self._moments = read_tape(self._old / TAPE)
         self._clock = TapeClock()
         self._pulse = Pulse()
@@ -215,6 +221,39 @@ class Rerun:
         return RunFacts(**told, warnings=self._summary["warnings"], error=self._summary["error"])
 
 
+class _Query(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    at_s: Number
+    text: str | None
+
+
+class _Options(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    queries: list[_Query]
+    loop: NotRequired[int]
+
+
+class _Summary(TypedDict):
+    """What a rerun says again of itself."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    transport: str
+    started_at: Stamp
+    wall_s: Number
+    options: _Options
+    source: dict[str, Any]
+    engine: dict[str, Any]
+    frames: dict[str, Any]
+    warnings: list[str]
+    error: dict[str, str] | None
+
+
+_SUMMARY = TypeAdapter[Any](_Summary)
+
+
 class _CountedTape(Tape):
     """Counts facts by kind."""
 
@@ -273,7 +312,8 @@ class _Rows:
 async def rerun(run: Path, out: Path, tell: Callable[[str, Sequence[Difference]], None]) -> list[Difference]:
     """Every finished clip of a run once more; what differs. ``tell``: of each clip as it is done.
 
-    :raises RunError: there is no run, or it is not all there; ``TapeError``: a tape can't be read
+    :raises RunError: there is no run, or a clip is not all there; ``BadFile``, ``BadRow``, ``DatasetError``,
+        ``TapeError``: a file can't be read
     """
     if await asyncio.to_thread(lambda: run.resolve() == out.resolve()):
         raise RunError(f"{out} is the run itself: a rerun has a folder of its own")

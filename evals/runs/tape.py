@@ -9,16 +9,14 @@ One JSON object a line, ``t`` seconds after the first, ``what`` see ``What``. Re
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 
-from bridges import engine as engines
 from bridges.engine import Delta, EngineError, Finished
-from evals.files import whole_lines
 from evals.runs.moments import Pulse, Turnstile
 
 What = Literal["frame", "kept", "query", "clear", "close", "fact", "want", "grant", "ask", "delta", "end"]
@@ -137,91 +135,13 @@ def _shared(one: Messages, other: Messages) -> int:
     return count
 
 
-# --- errors ---------------------------------------------------------------------------------------------
-
-_EXTRA = ("stage", "text", "limit", "uuid")
+ERROR_EXTRAS = ("stage", "text", "limit", "uuid")
 
 
 def error_data(error: EngineError) -> dict[str, Any]:
-    extra = {name: getattr(error, name) for name in _EXTRA if hasattr(error, name)}
+    extra = {name: getattr(error, name) for name in ERROR_EXTRAS if hasattr(error, name)}
     return {"type": type(error).__name__, "message": error.message, **extra}
-
-
-def error_of(data: Mapping[str, Any]) -> EngineError:
-    """The error that was recorded; one that this build does not know is an ``EngineError``."""
-    kind = getattr(engines, str(data["type"]), EngineError)
-    made: EngineError = kind(data["message"], *(data[name] for name in _EXTRA if name in data))
-    return made
-
-
-def finished_of(data: Mapping[str, Any]) -> Finished:
-    return Finished(**{**data, "token_times_ms": tuple(data.get("token_times_ms", ()))})
 
 
 def finished_data(finished: Finished) -> dict[str, Any]:
     return asdict(finished)
-
-
-def delta_of(data: Mapping[str, Any]) -> Delta:
-    tops = tuple({int(token): float(value) for token, value in top.items()} for top in data["tops"])
-    return Delta(data["text"], tuple(data["ids"]), tops)
-
-
-# --- reading ----------------------------------------------------------------------------------------------
-
-
-class TapeError(Exception):
-    """A tape can't be read. The message says which, and where."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """One line: ``t`` seconds after the first, what happened, and the rest of it."""
-
-    t: float
-    what: What
-    data: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One request as it went out.
-
-    :param messages: all of them, pictures by uuid
-    """
-
-    id: int
-    purpose: str
-    messages: Messages
-    params: Mapping[str, Any]
-    digest: str
-
-
-def read_tape(path: Path) -> list[Moment]:
-    """Raises ``TapeError``."""
-    moments: list[Moment] = []
-    try:
-        for number, line in whole_lines(path):
-            try:
-                data = orjson.loads(line)
-                moments.append(Moment(float(data.pop("t")), data.pop("what"), data))
-            except (ValueError, KeyError, TypeError, AttributeError) as bad:
-                raise TapeError(f"{path}:{number}: no line of a tape") from bad
-    except OSError as error:
-        raise TapeError(f"{path}: {error.strerror or error}") from error
-    return moments
-
-
-def requests(moments: Sequence[Moment]) -> Iterator[Asked]:
-    """Every request of a tape, in order. Raises ``TapeError`` where one is not whole."""
-    last: dict[str, Messages] = {}
-    for moment in moments:
-        if moment.what != "ask":
-            continue
-        data = moment.data
-        kind = str(data["purpose"]).partition(" ")[0]
-        messages = [*last.get(kind, ())[: data["shared"]], *data["messages"]]
-        last[kind] = messages
-        if digest_of(messages) != data["digest"]:
-            raise TapeError(f"request {data['id']} ({data['purpose']}) is not what its digest says")
-        yield Asked(data["id"], data["purpose"], messages, data["params"], data["digest"])

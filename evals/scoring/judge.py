@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from bridges.solver import ChatSolver, SolverAsk, SolverError
 from evals.metrics.outcome import Asked, Verdicts
+from evals.shapes import OPEN, fault_of
 
 PROMPT = files(__package__).joinpath("judge.txt").read_text(encoding="utf-8")
 PROMPT_SHA256 = hashlib.sha256(PROMPT.encode()).hexdigest()
@@ -48,7 +51,7 @@ class Judged:
     """What a round of judging came to.
 
     :param failed: by code: ``solver_timeout`` and the like; ``unreadable`` where an answer held no verdict,
-        ``given_up`` where it was not asked any more
+        ``given_up`` where it was not asked any more, ``not_kept`` where its verdict could not be written
     """
 
     verdicts: dict[Asked, bool] = field(default_factory=dict)
@@ -57,11 +60,20 @@ class Judged:
     failed: Counter[str] = field(default_factory=Counter)
 
 
-_WHOLE = {"question", "accepted", "reply", "right"}
+class _Line(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    question: str
+    accepted: list[str]
+    reply: str
+    right: bool
+
+
+_VERDICT = TypeAdapter[Any](_Line)
 
 
 class VerdictFile:
-    """Verdicts on disk, appended as they come. A line that was cut short is skipped."""
+    """Verdicts on disk, appended as they come. A line that is none is skipped: its case is asked again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -72,7 +84,7 @@ class VerdictFile:
                     told = orjson.loads(line)
                 except orjson.JSONDecodeError:
                     continue
-                if isinstance(told, dict) and told.keys() >= _WHOLE:
+                if fault_of(_VERDICT, told) is None:
                     self._lines.append(told)
 
     def verdicts(self, settings: Mapping[str, Any] | None = None) -> Verdicts:
@@ -136,7 +148,10 @@ class Judge:
                 judged.failed["unreadable"] += 1
                 return
             judged.verdicts[case] = right
-            self._file.add(case, right, answer, self.settings)
+            try:
+                self._file.add(case, right, answer, self.settings)
+            except OSError:
+                judged.failed["not_kept"] += 1
 
         async with asyncio.TaskGroup() as group:
             for case in sorted(set(cases), key=lambda c: (c.question, c.accepted, c.reply)):

@@ -71,7 +71,7 @@ def scores_of(run: Run, verdicts: Verdicts, judge: Mapping[str, Any] | None = No
         "bootstrap": {"draws": bootstrap.DRAWS, "confidence": bootstrap.CONFIDENCE, "seed": SEED},
         "groups": groups,
         "benchmarks": tables_of(outcomes),
-        "sound": sound_of((c.clip, c.rows) for c in complete),
+        "sound": sound_of((c.heard, c.rows) for c in complete),
         "cost": {
             **total_cost(
                 (cost_of(c.rows, c.watched_s) for c in complete), (row for c in complete for row in c.rows)

@@ -160,6 +160,7 @@ class Record:
                 "ok": ok,
                 "against": against,
                 "responses": len(self.answers),
+                "sent_bytes": timeline["bytes"],
                 "resumed": self.resumed,
                 "closed": self.closed,
                 "errors": self.errors,

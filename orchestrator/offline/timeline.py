@@ -130,6 +130,7 @@ class Timeline:
                 for time in packet.picture_times_ms
             ],
             "packets": len(packets),
+            "bytes": sum(len(packet.data) + sum(map(len, packet.pictures)) for packet in packets),
             "window": {
                 "chunk_period_ms": capabilities.get("chunk_period_ms"),
                 "input_modes": capabilities.get("input_modes"),

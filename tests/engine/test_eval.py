@@ -21,9 +21,10 @@ from evals.runs.reporting import report
 from evals.runs.rerun import finished_clips, rerun
 from evals.runs.runner import Runner, Suite
 from evals.runs.sources import source_of
-from evals.runs.tape import read_tape, requests
+from evals.runs.tape_reader import read_tape, requests
 from evals.runs.ticks import TickWatcher
 from evals.scenes.datasets import Recipe
+from evals.scoring.folder import read_run
 from orchestrator.settings import Settings
 from tests.engine_launch.real_engine import RealEngine
 from tests.evals.runs.stand import Quiet
@@ -60,6 +61,7 @@ async def test_run_rerun_and_audit(engine: RealEngine, tmp_path: Path) -> None:
             settings,
             running,
             lambda finding: None,
+            read_run(run).digest,
             every=True,
             limit=30,
         )
@@ -68,7 +70,8 @@ async def test_run_rerun_and_audit(engine: RealEngine, tmp_path: Path) -> None:
     assert [each for each in findings if each.faulty] == []
     for clip in clips:
         folder = run / "clips" / clip.id
-        purposes = {each.purpose.partition(" ")[0] for each in requests(read_tape(folder / "tape.jsonl"))}
+        tape = read_tape(folder / "tape.jsonl")
+        purposes = {each.purpose.partition(" ")[0] for each in requests(tape, clip.id)}
         assert {"decision", "summary", "prewarm"} <= purposes
         rows = read_rows(folder / "decisions.jsonl")
         assert sum(row["frames"] for row in rows) == 60

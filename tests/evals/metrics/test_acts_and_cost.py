@@ -5,7 +5,7 @@ from __future__ import annotations
 from evals.metrics.acts import Act, Did, acts_of, query_at
 from evals.metrics.cost import cost_of, spent, total_cost, total_spent
 from evals.readers.clip import Clip, Query
-from evals.runs.tape import Moment
+from evals.runs.tape_reader import Moment
 from tests.evals.rows import run_rows
 
 CLIP = Clip(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.replay.core import engine_of
-from evals.runs.audit import MARGIN, Finding, audit, choice_of, wrong_decisions
+from evals.runs.audit import MARGIN, Finding, audit, choice_of, read_audit, wrong_decisions
 from evals.runs.manifest import RunError, read_manifest
 from evals.runs.rerun import finished_clips
 from evals.scoring.folder import read_run
@@ -41,6 +41,7 @@ async def asked_again(run: Path, engine: FakeEngine, *, every: bool = False) -> 
             wanted,
             running,
             told.append,
+            read_run(run).digest,
             every=every,
         )
     finally:
@@ -59,7 +60,18 @@ async def test_every_wrong_decision_comes_out_the_same_from_a_whole_cold_prompt(
     asked = [seen for seen in cold if len(seen.images) > 1]
     assert asked and all(seen.cached_tokens == 0 for seen in asked)
     assert all(len(seen.payloads) == len(seen.images) for seen in asked)
-    assert (tmp_path / "audit.json").is_file()
+    assert read_audit(tmp_path)["record"] == read_run(tmp_path).digest
+
+
+async def test_a_picture_that_is_gone_or_another_one_is_told_as_that(tmp_path: Path) -> None:
+    async with FakeEngine(by_pictures(lambda n: "</response> Now."), bytes_per_token=2) as engine:
+        await watch(tmp_path, engine, [clip("one", 4)])
+        first, *others = sorted(path for path in (tmp_path / "frames").rglob("*") if path.is_file())
+        first.unlink()
+        for path in others:
+            path.write_bytes(b"another")
+        findings = await asked_again(tmp_path, engine, every=True)
+    assert findings and {each.error for each in findings} == {"image_missing"}
 
 
 async def test_an_engine_that_says_otherwise_when_asked_cold_is_found_out(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evals.runs.manifest import PACK, RUN, RunError, engine_of, read_manifest
-from prompts.loader import load_pack
+from evals.runs.manifest import RUN, RunError, read_manifest, settings_of
+from tests.evals.scoring.runs import manifest
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "null", '"run"', "{}"])
@@ -18,8 +19,20 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, content: str) -> None:
         read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("found", [{}, {"engine": None}, {"engine": []}, {"engine": {}}, {"engine": "joyvl"}])
-def test_a_manifest_without_an_engine_is_refused(tmp_path: Path, found: dict[str, Any]) -> None:
-    (tmp_path / PACK).write_text(load_pack("generic").source, encoding="utf-8")
-    with pytest.raises(RunError, match="what its engine was"):
-        engine_of(tmp_path, found)
+@pytest.mark.parametrize("engine", [None, [], {}, "joyvl", {"model": "m", "block_tokens": "many"}])
+def test_a_manifest_without_an_engine_is_refused(tmp_path: Path, engine: Any) -> None:
+    (tmp_path / RUN).write_text(json.dumps(manifest(1) | {"engine": engine}))
+    with pytest.raises(RunError, match=r"run\.json: engine"):
+        read_manifest(tmp_path)
+
+
+def test_a_manifest_of_old_is_of_a_model_that_was_asked_tick_by_tick(tmp_path: Path) -> None:
+    old = manifest(1)
+    del old["kind"]
+    (tmp_path / RUN).write_text(json.dumps(old))
+    assert read_manifest(tmp_path)["kind"] == "ticks"
+
+
+def test_settings_that_are_none_are_refused() -> None:
+    with pytest.raises(RunError, match=r"memory\.chunk_frames"):
+        settings_of({"memory": {"chunk_frames": -3}})

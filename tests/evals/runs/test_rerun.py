@@ -11,7 +11,7 @@ import pytest
 from evals.replay.folder import read_rows
 from evals.runs.differences import Difference
 from evals.runs.rerun import rerun
-from evals.runs.tape import read_tape, requests
+from evals.runs.tape_reader import read_tape, requests
 from memory.lines import Lines
 from orchestrator.backends.replay.repeats import SpokenLines
 from tests.evals.runs.stand import clip, script, watch
@@ -26,7 +26,7 @@ async def again(run: Path, out: Path) -> list[str]:
 
 def plans(folder: Path, name: str) -> list[tuple[str, str]]:
     tape = read_tape(folder / "clips" / name / "tape.jsonl")
-    return [(each.purpose, each.digest) for each in requests(tape)]
+    return [(each.purpose, each.digest) for each in requests(tape, name)]
 
 
 async def test_the_same_plans_and_decisions_bit_for_bit(tmp_path: Path) -> None:

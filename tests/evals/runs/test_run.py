@@ -13,7 +13,8 @@ from evals.replay.folder import read_rows
 from evals.replay.options import Exit, ReplayError
 from evals.runs.clips import queries_of
 from evals.runs.manifest import RunError
-from evals.runs.tape import digest_of, read_tape, requests
+from evals.runs.tape import digest_of
+from evals.runs.tape_reader import read_tape, requests
 from tests.evals.drives import ListSource
 from tests.evals.runs.stand import SECONDS, Quiet, clip, script, watch
 from tests.fakes.engine import FakeEngine
@@ -47,7 +48,7 @@ async def test_a_tape_holds_every_request_as_it_went_out(tmp_path: Path) -> None
     async with FakeEngine(script) as engine:
         await watch(tmp_path, engine, [clip("one")])
         sent = [seen for seen in engine.requests if seen.session]
-    asked = list(requests(read_tape(tmp_path / "clips" / "one" / "tape.jsonl")))
+    asked = list(requests(read_tape(tmp_path / "clips" / "one" / "tape.jsonl"), "one"))
     decisions = [each for each in asked if each.purpose.startswith("decision ")]
     assert len(decisions) == len(read_rows(tmp_path / "clips" / "one" / "decisions.jsonl"))
     assert any(each.purpose.startswith("summary 0/1") for each in asked)

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from engine_launch.facts import EngineFacts
 from evals.readers.clip import Clip, Judging, Kind, Query, Silence, Slot
 from evals.readers.jsonl import dump_clip
 
@@ -44,6 +45,28 @@ def rows(
     return found
 
 
+def manifest(clips: int) -> dict[str, Any]:
+    """``run.json`` of a run over so many clips."""
+    return {
+        "format": "vigil-eval-1",
+        "kind": "ticks",
+        "outcome": "complete",
+        "dataset": {"name": "made-up", "format": "vigil", "digest": "0" * 32, "clips": clips},
+        "settings": {"solvers": [], "summarizer": {"model": None, "images": True}},
+        "engine": EngineFacts("standin").to_dict(),
+        "profile": None,
+        "pack": {"family": "generic", "digest": "1" * 32},
+        "versions": {"vigil": "0.1", "renderer": 1, "engine": None, "python": "3.11.1"},
+        "period_ms": 1000,
+        "seed": 0,
+        "pace": "fast",
+        "streams": 2,
+        "key": "ab" * 32,
+        "started_at": "2026-01-02T03:04:05+00:00",
+        "wall_s": 1.5,
+    }
+
+
 def write_run(
     path: Path,
     clips: Sequence[tuple[Clip, Sequence[Mapping[str, Any]]]],
@@ -52,7 +75,9 @@ def write_run(
 ) -> Path:
     """A run's folder; ``outcomes``: of clips that did not end well."""
     path.mkdir(parents=True, exist_ok=True)
-    (path / "run.json").write_bytes(orjson.dumps({"format": "vigil-eval-1", "settings": settings or {}}))
+    facts = manifest(len(clips))
+    facts["settings"] |= settings or {}
+    (path / "run.json").write_bytes(orjson.dumps(facts))
     for clip, decided in clips:
         folder = path / "clips" / clip.id
         folder.mkdir(parents=True)

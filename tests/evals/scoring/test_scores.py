@@ -141,7 +141,7 @@ async def test_a_failing_judge_is_told(tmp_path: Path) -> None:
 def test_what_is_no_run_is_told(tmp_path: Path) -> None:
     result = vigil("score", tmp_path)
     assert result.exit_code == 2
-    assert "is no run" in result.output
+    assert "holds no run" in result.output
     run = write_run(tmp_path / "run", [(clip(), rows(60, GOOD))])
     assert vigil("score", run, "--judge", "http://x").exit_code == 2
     (run / "clips" / "c1" / "clip.json").write_bytes(b'{"id": "c1"}')
