@@ -24,6 +24,7 @@ HAPPENED = "It says that what the instruction waits for has happened."
 """What is right for a reminder whose row holds no answer."""
 
 _SPLIT = ("split", "subset", "config")
+_ANSWERS = ("answer1", "answer2", "answer", "ground_answer")
 _QUESTION = ("question_text", "question", "instruction")
 
 
@@ -48,12 +49,12 @@ def _clip(record: Record) -> Clip:
         id="q1",
         text=record.text(*_QUESTION),
         skill=split,
-        audio=_file(record.value.get("question_audio", record.value.get("audio"))),
+        audio=_file(_first(record.value, "question_audio", "audio", "question_wav")),
     )
     video = _file(_first(record.value, "video", "video_path", "video_file"))
     if video is None:
         raise record.wrong("video", "names no file; videos inside a table must be written out first")
-    answers = [a for name in ("answer1", "answer2", "answer") if (a := record.text(name, default=""))]
+    answers = [a for name in _ANSWERS if (a := record.text(name, default=""))]
     name = record.text("id", "sample_id", "uid", "name")
     return Clip(
         id=clip_id(split, name),
