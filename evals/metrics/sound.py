@@ -12,11 +12,15 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+from evals.metrics.curve import ALERTING
 from evals.readers.clip import Clip, Expected, Speech
 from evals.stats import Row, spread
 
 CURSORS = ("generated_ms", "sent_ms", "played_ms", "committed_ms")
 """Of a ledger, each at most the one before it."""
+
+SOON_S = 1.0
+"""An answer that is due so soon after its question is one to the question itself."""
 
 _GROUPS = ("inter_chunk_gap_ms", "chunk_duration_ms")
 _SINGLE = ("response_created_to_first_audio_ms", "commit_to_first_audio_ms", "max_chunk_gap_ms")
@@ -90,17 +94,30 @@ def interruptions(clip: Clip, heard: Sequence[Heard]) -> list[Interruption]:
 
 
 def turns(clip: Clip, heard: Sequence[Heard]) -> list[Turn]:
-    """Every spoken question; its answer is the first response heard between its end and the next speech."""
+    """Every spoken question that asks for an answer at once; its answer is the first response heard between
+    its end and the next speech."""
     spoken = sorted(clip.speech, key=lambda s: s.start_s)
     found = []
     for number, speech in enumerate(spoken):
-        if speech.expects is not Expected.ANSWER:
+        if speech.expects is not Expected.ANSWER or _waits(clip, speech):
             continue
         until = spoken[number + 1].start_s if number + 1 < len(spoken) else float("inf")
         answer = next((one for one in heard if speech.end_s <= one.start_s < until), None)
         waited = None if answer is None else round(1000 * (answer.start_s - speech.end_s), 3)
         found.append(Turn(speech.id, waited, waited is not None and waited <= speech.within_ms))
     return found
+
+
+def _waits(clip: Clip, speech: Speech) -> bool:
+    """It speaks a query that is answered when something happens, and not before."""
+    said = speech.text.strip()
+    spoken = [query for query in clip.queries if said and query.text.strip() == said]
+    if not spoken:
+        return False
+    query = min(spoken, key=lambda one: abs(one.at_s - speech.end_s))
+    if slots := clip.slots_of(query.id):
+        return slots[0].start_s > max(query.at_s, speech.end_s) + SOON_S
+    return query.skill in ALERTING
 
 
 def sound_of(clips: Iterable[tuple[Clip, Sequence[Row]]]) -> dict[str, Any]:

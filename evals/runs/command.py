@@ -93,8 +93,8 @@ def run(
     Clips that are finished already are skipped, so a run that was broken off goes on where it was. Every
     setting is a flag, as with `vigil serve`; the seed is 0 where none is given.
 
-    To a full-duplex engine clips are played in real time: their sound, their questions as they are spoken,
-    and a picture a second.
+    To a full-duplex engine clips are played in real time: their sound, their questions, and a picture a
+    second. Questions that a data set only writes are spoken by the voice of --voice-bridge.
 
     Exit codes: 0 every clip is finished, 1 some failed, 2 wrong flags or settings, or another run's folder,
     5 the engine does not answer, 6 model missing, 130 interrupted.
@@ -102,7 +102,9 @@ def run(
     console = _console()
     with faults_told():
         from evals.runs.native import Manner, NativeWatcher
+        from evals.runs.questions import Asker
         from orchestrator.native_setup import native_family
+        from orchestrator.runtime.clock import SystemClock
 
         suite = _suite(console, dataset, format, videos, limit)
         settings = _settings(settings_of(flags), config)
@@ -111,16 +113,15 @@ def run(
             if pace is Pace.FAST:
                 raise typer.BadParameter("a full-duplex engine hears in real time", param_hint="--pace")
             with _native_engines(settings, family) as engines:
-                raise typer.Exit(
-                    _watch(out, suite, NativeWatcher(settings, engines, manner), streams, console)
-                )
+                watcher = NativeWatcher(settings, engines, manner, Asker.of(settings, SystemClock()))
+                raise typer.Exit(_watch(out, suite, watcher, streams, console))
         if manner != Manner():
             raise typer.BadParameter(
                 "--commit, --voice and --ref-audio are for full-duplex engines", param_hint="--engine"
             )
         with _engine(settings) as engine:
-            watcher = _tick_watcher(suite, settings, engine, pace)
-            raise typer.Exit(_watch(out, suite, watcher, streams, console))
+            ticks = _tick_watcher(suite, settings, engine, pace)
+            raise typer.Exit(_watch(out, suite, ticks, streams, console))
 
 
 @with_settings_flags

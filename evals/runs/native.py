@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,8 @@ from evals.report.summary import SUMMARY_FORMAT
 from evals.runs.clips import ClipFolder
 from evals.runs.keeper import Pictures
 from evals.runs.manifest import FRAMES, RunError, native_facts_of
-from evals.runs.recordings import recording_of, sounds_of
+from evals.runs.questions import Asker
+from evals.runs.recordings import clip_recording, sounds_of, unspoken
 from evals.runs.runner import Ended, Progress, Stand, Suite
 from evals.runs.service import serving
 from evals.stats import spread
@@ -72,12 +73,18 @@ class Manner:
 class NativeWatcher:
     """A ``Watcher``: engines that hold sessions, behind the service's own core and doors.
 
+    :param asker: speaks questions that a data set only writes
     :param clock: by which clips are played
     :raises RunError: the model wants a voice and is given none, or its file can't be read
     """
 
     def __init__(
-        self, settings: Settings, engines: NativeEngines, manner: Manner, clock: Clock | None = None
+        self,
+        settings: Settings,
+        engines: NativeEngines,
+        manner: Manner,
+        asker: Asker,
+        clock: Clock | None = None,
     ) -> None:
         profile = engines.profile
         wants = profile.reference_audio is ReferenceAudio.REQUIRED and manner.reference is None
@@ -89,6 +96,7 @@ class NativeWatcher:
             raise RunError(error.message) from error
         self.engines = engines
         self.manner = manner
+        self.asker = asker
         self.clock = clock or SystemClock()
         self._settings = settings
 
@@ -97,8 +105,10 @@ class NativeWatcher:
         most = sum(spec.admits for spec in specs_of(self._settings, self.engines))
         return min(most, self._settings.limits.sessions), "the engine has places for"
 
-    def facts(self) -> dict[str, Any]:
-        return native_facts_of(self._settings, self.engines, self._told)
+    def facts(self, suite: Suite) -> dict[str, Any]:
+        asked = any(unspoken(clip) for clip in suite.clips)
+        told = {**self._told, "asked_by": self.asker.voice if asked else None}
+        return native_facts_of(self._settings, self.engines, told)
 
     def keep(self, folder: Path) -> None:
         """What such a session was made of is not to be had: it can't be done again."""
@@ -119,8 +129,8 @@ class NativeWatcher:
             }
             settings = self._settings.model_copy(update=own)
             core = await open_core(settings, self.engines, durable=True, clock=self.clock)
-            async with serving(core) as url:
-                yield _Playing(self, core, suite, Pictures(folder / FRAMES), url)
+            async with serving(core) as url, aclosing(self.asker):
+                yield _Playing(self, core, suite, folder, url)
 
     def options(self, url: str) -> PlayOptions:
         audio = self.engines.profile.audio
@@ -136,20 +146,21 @@ class NativeWatcher:
 
 
 class _Playing:
-    def __init__(
-        self, watcher: NativeWatcher, core: Core, suite: Suite, pictures: Pictures, url: str
-    ) -> None:
+    def __init__(self, watcher: NativeWatcher, core: Core, suite: Suite, run: Path, url: str) -> None:
         self._watcher = watcher
         self._core = core
         self._suite = suite
-        self._pictures = pictures
+        self._run = run
+        self._pictures = Pictures(run / FRAMES)
         self._options = watcher.options(url)
         self._clock = watcher.clock
 
     async def watch(self, clip: Clip, files: ClipFolder, progress: Progress, stop: asyncio.Event) -> Ended:
         suite, options, clock = self._suite, self._options, self._clock
         video = suite.videos.get(clip.id)
-        recording = await recording_of(clip, video, suite.sounds, options.rate_hz)
+        questions = await self._watcher.asker.spoken(clip, self._run)
+        whole = await clip_recording(clip, video, suite.sounds, options.rate_hz, questions)
+        recording = whole.recording
         files.begin()
         progress.view(clip, None)
         started, began = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC), clock.now()
@@ -177,7 +188,8 @@ class _Playing:
         await asyncio.to_thread(write_json, files.path / SUMMARY, facts)
         if word == "complete" and played is not None:
             shown = await asyncio.to_thread(self._kept, recording, played)
-            return Ended(facts, {"session": played.session_id, "shown": shown})
+            asked = [asdict(one) for one in whole.asked]
+            return Ended(facts, {"session": played.session_id, "shown": shown, "asked": asked})
         return Ended(
             facts, error=against["message"] if against and word == "failed" else None, engine_lost=lost
         )

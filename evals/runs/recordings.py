@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import av
@@ -16,7 +17,7 @@ from evals.replay.drive import Sampling
 from evals.replay.options import Exit, ReplayError
 from evals.runs.sources import NO_VIDEO, SceneFrames
 from orchestrator.offline.files import Film, film_of, laid
-from orchestrator.offline.timeline import FRAME_MS, Recording
+from orchestrator.offline.timeline import FRAME_MS, Recording, resampled
 from orchestrator.wire.audio import Samples
 
 _SCENE = Sampling(FRAME_MS, FrameBounds(28 * 28, 448 * 448))
@@ -35,21 +36,39 @@ def unspoken(clip: Clip) -> list[str]:
     return [query.id for query in clip.queries if query.audio is None and query.text.strip() not in said]
 
 
-async def recording_of(clip: Clip, video: Path | None, sounds: Mapping[str, Path], rate_hz: int) -> Recording:
-    """All of it on one clock. What a question's file says ends as the question counts as asked, or as soon
-    after as there is room for it. Silence follows where the clip is longer than its sound.
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """When the words of a question are heard, in seconds of the recording."""
+
+    query: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClipRecording:
+    """What a clip plays. ``asked``: its questions that are files of their own, in order."""
+
+    recording: Recording
+    asked: tuple[Heard, ...]
+
+
+async def clip_recording(
+    clip: Clip,
+    video: Path | None,
+    sounds: Mapping[str, Path],
+    rate_hz: int,
+    questions: Mapping[str, Recording],
+) -> ClipRecording:
+    """All of it on one clock. The words of a question end as it counts as asked, or as soon after as there is
+    room for them. Silence follows where the clip is longer than its sound.
 
     :param video: its file; ``None``: it has none, and is drawn, or heard alone
     :param sounds: files by the names that the clip gives
-    :raises ReplayError: a file is missing or can't be read, or a question is not spoken
+    :param questions: by query, those that a data set only writes; see ``unspoken``
+    :raises ReplayError: a file is missing or can't be read, or a question is still being asked when its last
+        answer was due
     """
-    if silent := unspoken(clip):
-        raise ReplayError(
-            Exit.NO_SOURCE,
-            "not_spoken",
-            f"its question {silent[0]} is not spoken, and a model that listens is asked aloud"
-            " (vigil eval scenes --speech speaks those of scenes)",
-        )
     film = await _film(clip, video, rate_hz)
     tracks: list[tuple[int, Samples]] = [] if film.sound is None else [(0, film.sound)]
     if clip.audio is not None:
@@ -57,13 +76,20 @@ async def recording_of(clip: Clip, video: Path | None, sounds: Mapping[str, Path
     for speech in clip.speech:
         if speech.audio is not None:
             tracks.append((round(speech.start_s * rate_hz), await _sound(speech.audio, sounds, rate_hz)))
+    asked: list[Heard] = []
     free = 0
     for query in sorted(clip.queries, key=lambda one: one.at_s):
         if query.audio is not None:
             words = await _sound(query.audio, sounds, rate_hz)
-            start = max(round(query.at_s * rate_hz) - words.size, free)
-            tracks.append((start, words))
-            free = start + words.size
+        elif (spoken := questions.get(query.id)) is not None:
+            words = resampled(spoken, rate_hz)
+        else:
+            continue  # it is in the sound already
+        start = max(round(query.at_s * rate_hz) - words.size, free)
+        tracks.append((start, words))
+        free = start + words.size
+        asked.append(Heard(query.id, round(start / rate_hz, 3), round(free / rate_hz, 3)))
+        _in_time(clip, asked[-1])
     heard = laid(tracks)
     # Whatever a data set says of its length: nothing comes after what there is of it.
     there_s = max(heard.size / rate_hz, len(film.pictures) * FRAME_MS / 1000)
@@ -72,7 +98,19 @@ async def recording_of(clip: Clip, video: Path | None, sounds: Mapping[str, Path
     samples[: heard.size] = heard[: samples.size]
     if not samples.size:
         raise ReplayError(Exit.NO_SOURCE, "empty", "there is nothing in it to be heard or seen")
-    return Recording(clip.id, samples, rate_hz, film.pictures)
+    return ClipRecording(Recording(clip.id, samples, rate_hz, film.pictures), tuple(asked))
+
+
+def _in_time(clip: Clip, asked: Heard) -> None:
+    """Raises ``ReplayError``."""
+    due = max((slot.end_s for slot in clip.slots_of(asked.query)), default=None)
+    if due is not None and asked.end_s >= due:
+        raise ReplayError(
+            Exit.NO_SOURCE,
+            "no_time",
+            f"its question {asked.query} takes until {asked.end_s:.1f} s to be asked aloud,"
+            f" and its last answer is due by {due:.1f} s",
+        )
 
 
 async def _film(clip: Clip, video: Path | None, rate_hz: int) -> Film:

@@ -86,8 +86,8 @@ class Watcher(Protocol):
     @property
     def seats(self) -> tuple[int, str]: ...
 
-    def facts(self) -> dict[str, Any]:
-        """What ``run.json`` says of it, JSON-ready."""
+    def facts(self, suite: Suite) -> dict[str, Any]:
+        """What ``run.json`` says of it and of how it is shown that, JSON-ready."""
 
     def keep(self, folder: Path) -> None:
         """Write beside ``run.json`` what its sessions can be done again with. Blocks."""
@@ -149,7 +149,7 @@ class Runner:
         }
         # The key is part of every request: fresh for each run, or a second one over the same engine would
         # find what the first left in its cache.
-        made = self._watcher.facts() | {
+        made = self._watcher.facts(suite) | {
             "dataset": dataset,
             "streams": self._streams,
             "key": secrets.token_hex(32),

@@ -43,7 +43,7 @@ class TickWatcher:
     def seats(self) -> tuple[int, str]:
         return self.settings.limits.sessions, "limits.sessions"
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, suite: Suite) -> dict[str, Any]:
         return facts_of(self.settings, self.engine) | {"pace": self.pace.value}
 
     def keep(self, folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evals.metrics.acts import Did, acts_of
 from evals.metrics.sound import client_timing, heard_of, sound_of
-from evals.readers.clip import Clip, Expected, Query, Speech
+from evals.readers.clip import Clip, Expected, Kind, Query, Slot, Speech
 from tests.evals.metrics.made import response, timing
 
 
@@ -55,6 +55,25 @@ def test_a_question_is_answered_by_what_is_heard_before_the_next_speech() -> Non
     found = sound_of([(clip, [response("x", 1.3, 1000), response("y", 8.0, 1000)])])["turns"]
     assert (found["count"], found["in_time"], found["unanswered"]) == (3, 1, 1)
     assert found["speech_end_to_first_audio_ms"]["max"] == 2100
+
+
+def test_a_question_that_waits_for_something_to_happen_is_not_left_unanswered() -> None:
+    """What is due at once is a turn; an alert is answered when its event comes."""
+    queries = (
+        Query(id="alert", at_s=1, text="Say when it comes.", skill="alert"),
+        Query(id="never", at_s=5, text="Say when it goes.", skill="alert"),
+        Query(id="look", at_s=10, text="What is there?", skill="look"),
+    )
+    slots = (
+        Slot(id="s1", query="alert", kind=Kind.ALERT, start_s=4, end_s=9),
+        Slot(id="s2", query="look", kind=Kind.ANSWER, start_s=10, end_s=15),
+    )
+    speech = tuple(
+        Speech(id=query.id, start_s=query.at_s - 1, end_s=query.at_s, text=query.text) for query in queries
+    )
+    clip = Clip(id="c", video="c.mp4", queries=queries, slots=slots, speech=speech)
+    turns = sound_of([(clip, [response("a", 4.2, 500), response("b", 10.4, 500)])])["turns"]
+    assert (turns["count"], turns["in_time"], turns["unanswered"]) == (1, 1, 0)
 
 
 def test_ledgers_are_added_up_and_held_against_their_order() -> None:

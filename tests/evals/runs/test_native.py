@@ -18,6 +18,7 @@ from evals.replay.folder import read_rows
 from evals.runs.export import export
 from evals.runs.manifest import RunError, read_manifest, read_taped
 from evals.runs.native import Manner, NativeWatcher
+from evals.runs.questions import Asker
 from evals.runs.reporting import report
 from evals.runs.rerun import rerun
 from evals.runs.runner import Outcome, Runner, Suite
@@ -32,6 +33,7 @@ from tests.evals.runs.test_commands import vigil
 from tests.fakes.clips import make_clip
 from tests.fakes.duplex_engine import MINICPM_LIKE, DuplexEngine, ScaledClock
 from tests.fakes.duplex_engine.script import LISTEN, Act, Kind, Unit
+from tests.fakes.speaker import ScriptedSpeaker
 from tests.native.serving import FAMILY, MODEL, QUESTION, spoken
 
 pytestmark = pytest.mark.timeout(300)
@@ -87,12 +89,14 @@ async def watch(
     stop: asyncio.Event | None = None,
     streams: int = 2,
     manner: Manner | None = None,
+    speaker: ScriptedSpeaker | None = None,
 ) -> Outcome:
     """One ``vigil eval run`` in this loop, by the engine's clock."""
     clock = engine.clock
     assert isinstance(clock, ScaledClock)
     settings = Settings(engine=engine.url, family=FAMILY, limits={"engine_sessions": engine.max_sessions})
-    watcher = NativeWatcher(settings, engines(engine), manner or Manner(reference=media / "voice.wav"), clock)
+    manner, asker = manner or Manner(reference=media / "voice.wav"), Asker(speaker, {"bridge": "made"}, "en")
+    watcher = NativeWatcher(settings, engines(engine), manner, asker, clock)
     files = {path.name: path for path in media.iterdir()}  # noqa: ASYNC240  a few
     videos = {each.id: files[str(each.video)] for each in clips if each.video in files}
     runner = Runner(folder, Suite("small", "vigil", clips, videos, files), watcher, streams=streams)
@@ -197,6 +201,33 @@ async def test_what_cannot_be_played_costs_its_own_clip_alone(tmp_path: Path, me
     assert "nowhere.wav was not found" in outcome.failed["silent"]
     assert "broken.wav can't be read" in outcome.failed["broken"]
     assert "gone.mp4 was not found" in outcome.failed["gone"]
+
+
+async def test_a_question_that_a_data_set_only_writes_is_spoken_and_its_turn_is_timed(
+    tmp_path: Path, media: Path
+) -> None:
+    run, speaker = tmp_path / "run", ScriptedSpeaker()
+    asked = [{"id": "q1", "at_s": 3.2, "text": "What is there?"}]
+    slots = [{"id": "s1", "query": "q1", "kind": "answer", "start_s": 3.2, "end_s": SECONDS}]
+    clips = [clip("one", queries=asked, slots=slots), clip("two")]
+    async with engine() as talker:
+        assert (await watch(run, media, talker, clips, speaker=speaker)).word == "complete"
+        assert speaker.texts == ["What is there?"]
+        session = next(one for one in talker.sessions if np.abs(one.units[0].pcm).max() < 0.01)
+        loud = [float(np.abs(unit.pcm).max()) > 0.1 for unit in session.units[:SECONDS]]
+        assert loud == [False, False, True, True, False, False], "its words end at 3.2 s"
+        with pytest.raises(RunError, match=r"session\.asked_by"):
+            await watch(run, media, talker, clips[1:])
+    (kept,) = (run / "questions").iterdir()
+    assert kept.suffix == ".wav"
+    record = json.loads((run / "clips" / "one" / "record.json").read_text())
+    assert record["asked"] == [{"query": "q1", "start_s": 2.5, "end_s": 3.2}]
+    assert read_manifest(run)["session"]["asked_by"] == {"bridge": "made", "language": "en"}
+    found = read_run(run)
+    assert {one.clip.id: len(one.heard.speech) for one in found.clips} == {"one": 1, "two": 1}
+    scores = scores_of(found, {})
+    assert (scores["sound"]["turns"]["count"], scores["sound"]["turns"]["unanswered"]) == (2, 0)
+    assert report(run).read_text().count("spoken: What is there?") == 2
 
 
 async def test_a_stage_that_dies_fails_its_clip_and_the_next_one_is_played(

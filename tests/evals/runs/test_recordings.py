@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from evals.readers.clip import Clip
 from evals.replay.options import ReplayError
-from evals.runs.recordings import recording_of
+from evals.runs.recordings import ClipRecording, clip_recording, unspoken
 from evals.scenes.datasets import Recipe
 from orchestrator.offline.files import film_of, laid
 from orchestrator.offline.timeline import Recording
@@ -29,8 +30,14 @@ def beep(path: Path, seconds: float, level: float = 0.5) -> Path:
     return path
 
 
+async def whole(
+    one: Clip, video: Path | None, *sounds: Path, questions: Mapping[str, Recording] | None = None
+) -> ClipRecording:
+    return await clip_recording(one, video, {path.name: path for path in sounds}, RATE, questions or {})
+
+
 async def recorded(one: Clip, video: Path | None = None, *sounds: Path) -> Recording:
-    return await recording_of(one, video, {path.name: path for path in sounds}, RATE)
+    return (await whole(one, video, *sounds)).recording
 
 
 def level(made: Recording, at_s: float) -> float:
@@ -55,6 +62,19 @@ async def test_a_questions_words_end_when_it_counts_as_asked_and_never_overlap(t
     ]
 
 
+async def test_a_question_that_is_spoken_for_the_run_is_told_with_its_times(tmp_path: Path) -> None:
+    asked = [{"id": "a", "at_s": 2.5, "text": "First?"}, {"id": "b", "at_s": 2.9, "text": "Second?"}]
+    slots = [{"id": "s", "query": "b", "kind": "answer", "start_s": 3.0, "end_s": 3.9}]
+    video = make_clip(tmp_path / "one.mp4", times_ms=range(0, 4000, 500))
+    words = {name: Recording(name, np.full(24000, 0.5, np.float32), 24000) for name in "ab"}
+    made = await whole(clip(queries=asked, slots=slots), video, questions=words)
+    assert [(one.query, one.start_s, one.end_s) for one in made.asked] == [("a", 1.5, 2.5), ("b", 2.5, 3.5)]
+    assert [round(level(made.recording, at), 1) for at in (1.2, 1.7, 3.2, 3.6)] == [0.0, 0.5, 0.5, 0.0]
+    longer = words | {"b": Recording("b", np.full(36000, 0.5, np.float32), 24000)}
+    with pytest.raises(ReplayError, match=r"question b takes until 4\.0 s .* due by 3\.9 s"):
+        await whole(clip(queries=asked, slots=slots), video, questions=longer)
+
+
 async def test_a_videos_own_sound_is_heard_unless_a_file_takes_its_place(tmp_path: Path) -> None:
     video = make_talking_clip(tmp_path / "one.webm", seconds=4)
     other = beep(tmp_path / "other.wav", 1.0, 0.25)
@@ -69,9 +89,8 @@ async def test_a_videos_own_sound_is_heard_unless_a_file_takes_its_place(tmp_pat
 
 async def test_a_scene_without_a_file_is_drawn(tmp_path: Path) -> None:
     scene = next(Recipe("short", 9000, 1, 0.5, ("alert",), chunk_s=10.0).clips())
-    with pytest.raises(ReplayError, match="is not spoken"):
-        await recorded(scene)
-    silent = await recorded(scene.model_copy(update={"queries": (), "slots": ()}))
+    assert unspoken(scene)
+    silent = await recorded(scene)
     assert silent.samples.size == 30 * RATE and not silent.samples.any()
     assert len(silent.pictures) == 30 and len(set(silent.pictures)) > 1
 
