@@ -134,7 +134,8 @@ def outcome_of(clip: Clip, acts: Sequence[Act], watched_s: float, verdicts: Verd
     last_s = acts[-1].at_s if acts else -1.0
     reached = [s for s in clip.slots if s.start_s < watched_s and clip.query(s.query).at_s <= last_s]
     judged = {slot.id for slot in reached}
-    said = [act for act in acts if act.spoke]
+    free = {query.id for query in clip.queries if not query.judged}
+    said = [act for act in acts if act.spoke and act.query not in free]
     replies = _replies(reached, said)
     slots = tuple(_slot(clip, slot, replies.get(slot.id), acts, verdicts) for slot in reached)
     return ClipOutcome(

@@ -44,8 +44,9 @@ def tallies_of(outcome: ClipOutcome) -> dict[str, Tally]:
     """By group, as they occur: ``all``, ``kind:...``, ``skill:...``, and ``memory:2``: probes across so many
     boundaries, ``memory:2+`` across at least so many."""
     clip = outcome.clip
+    free_s = sum(end - start for query, start, end in _in_force(outcome) if not clip.query(query).judged)
     groups: dict[str, View] = {
-        "all": View(outcome.slots, outcome.said, outcome.watched_s, whole=True),
+        "all": View(outcome.slots, outcome.said, outcome.watched_s - free_s, whole=True),
     }
     for prefix, of_slot, of_said, of_query in (
         ("kind", _slot_kind, _said_kind, kind_of),
@@ -54,7 +55,9 @@ def tallies_of(outcome: ClipOutcome) -> dict[str, Tally]:
         names = {of_slot(s) for s in outcome.slots} | {of_said(s) for s in outcome.said}
         for name in sorted(names | {of_query(clip, q.id) for q in clip.queries}):
             seconds = sum(
-                end - start for query, start, end in _in_force(outcome) if of_query(clip, query) == name
+                end - start
+                for query, start, end in _in_force(outcome)
+                if of_query(clip, query) == name and clip.query(query).judged
             )
             groups[f"{prefix}:{name}"] = View(
                 [s for s in outcome.slots if of_slot(s) == name],

@@ -84,6 +84,8 @@ class Query(_Record):
     :param until_s: withdrawn just before the first frame at or after this time; default: never
     :param skill: what it takes, for tables: ``alert``, ``count``, ``read``, ``ago`` ...
     :param audio: file that speaks the text, where it is spoken; it ends at ``at_s``
+    :param judged: whether its slots say all that is right to say; where they do not, nothing that is said to
+        it counts as right, wrong or too much
     """
 
     id: Name
@@ -92,6 +94,7 @@ class Query(_Record):
     text: Text
     skill: Name = "answer"
     audio: str | None = None
+    judged: bool = True
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -243,7 +246,10 @@ class Clip(_Record):
             if twice:
                 raise ValueError(f"{what} id {min(twice)!r} is given twice")
         asked = {q.id: q.at_s for q in self.queries}
+        open_ended = {q.id for q in self.queries if not q.judged}
         for slot in self.slots:
+            if slot.query in open_ended:
+                raise ValueError(f"slot {slot.id!r} is of the query {slot.query!r}, which is not judged")
             if slot.query not in asked:
                 raise ValueError(f"slot {slot.id!r} names the query {slot.query!r}, which is not asked")
             if slot.end_s < asked[slot.query]:

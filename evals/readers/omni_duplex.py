@@ -50,6 +50,7 @@ def _clip(record: Record) -> Clip:
         text=record.text(*_QUESTION),
         skill=split,
         audio=_file(_first(record.value, "question_audio", "audio", "question_wav")),
+        judged=not _described(split),
     )
     video = _file(_first(record.value, "video", "video_path", "video_file"))
     if video is None:
@@ -68,8 +69,12 @@ def _clip(record: Record) -> Clip:
     )
 
 
+def _described(split: str) -> bool:
+    return split.upper().startswith("RTD")
+
+
 def _slots(record: Record, split: str, answers: Sequence[str], duration: float | None) -> Iterator[Slot]:
-    if split.upper().startswith("RTD"):
+    if _described(split):
         return
     if "correction" in split.lower():
         if not answers:

@@ -33,6 +33,19 @@ def test_onsets_are_counted_within_each_tolerance_and_never_outside_of_the_span(
     assert ratio(tally, "delay_mean") == 2.5
 
 
+def test_what_is_said_to_a_query_that_is_not_judged_counts_nowhere_and_neither_does_its_time() -> None:
+    queries = (
+        Query(id="free", text="Describe what you see.", judged=False),
+        Query(id="q1", at_s=30, text="Say when it comes.", skill="alert"),
+    )
+    outcome = judged(clip_of(slot(40, 45), queries=queries), {5.0: "x", 6.0: "x", 41.0: "x", 50.0: "x"})
+    tally = tallies_of(outcome)["all"]
+    assert tally.ratios["onset_precision_5s"] == (1, 2) and tally.ratios["repeat_rate"][1] == 2
+    assert tally.ratios["false_alerts_per_h"] == (1, pytest.approx(30 / 3600))
+    with pytest.raises(ValueError, match="not judged"):
+        clip_of(slot(1, 2, query="free"), queries=queries)
+
+
 def test_a_delay_may_be_negative_where_a_reply_may_come_before_it_is_due() -> None:
     clip = clip_of(slot(8, 16, onset_s=10))
     tally = tallies_of(judged(clip, {9.0: "x"}))["all"]

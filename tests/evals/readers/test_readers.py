@@ -109,6 +109,7 @@ def test_omni_duplex_corrections_and_descriptions(tmp_path: Path) -> None:
     correction, description = read(tmp_path, CORRECTION, DESCRIPTION)
     assert shape(correction) == [("q1", Kind.ANSWER, 0, 0, 20, ("The ship is white.",))]
     assert description.slots == ()
+    assert [query.judged for query in description.queries] == [False]
     assert description.meta == {"split": "RTD_counting", "id": "d", "answers": ["One. Two."]}
 
 
