@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from orchestrator.session.backend import (
     BackendOutput,
     Capabilities,
-    ConversationFact,
     SessionBackend,
     SessionConfig,
     TickDone,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import ConversationFact
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import EngineUnavailable
 

@@ -33,8 +33,9 @@ from orchestrator.backends.replay.backend import ReplayBackend
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.request import EngineLimits
 from orchestrator.runtime.permits import Permits
-from orchestrator.session.backend import QueryAsked, SessionConfig, TickDone
+from orchestrator.session.backend import SessionConfig, TickDone
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import QueryAsked
 from orchestrator.session.units import FrameInput, InputUnit
 from prompts.loader import load_pack
 from tests.fakes.clock import CountingIds, VirtualClock, settle

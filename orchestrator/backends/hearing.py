@@ -37,10 +37,8 @@ from orchestrator.session.backend import (
     Capabilities,
     Clock,
     Closed,
-    ConversationFact,
     Failed,
     PlaybackHeld,
-    QueryAsked,
     SessionBackend,
     SessionConfig,
     SpeechStarted,
@@ -49,6 +47,7 @@ from orchestrator.session.backend import (
     UserTranscript,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import ConversationFact, QueryAsked
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import ServerFault
 

@@ -22,9 +22,7 @@ from orchestrator.session.backend import (
     Capabilities,
     Clock,
     Closed,
-    ConversationFact,
     Decision,
-    ResponseOptions,
     SessionBackend,
     SessionConfig,
     SpeechPolicy,
@@ -32,6 +30,7 @@ from orchestrator.session.backend import (
     TurnEnd,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import ConversationFact, ResponseOptions
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import ServerFault
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from orchestrator.session.backend import Action, AudioDelta, Decision, Heard, Metrics, TurnEnd
+from orchestrator.session.backend import (
+    Action,
+    AudioDelta,
+    Decision,
+    Metrics,
+    TurnEnd,
+)
 from orchestrator.session.commands import CreateResponse
 from orchestrator.session.effects import BackendPlayback, BackendTell
 from orchestrator.session.events import Event, OutputCleared, PlaybackPaused, ResponseListen
@@ -14,6 +20,7 @@ from orchestrator.session.playback import Playback, PlaybackBook
 from orchestrator.session.response import Phase, Response, response_id_of, serial_of
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import State, Trigger
+from orchestrator.session.told import Heard
 
 LISTEN_EVERY_S = 10.0
 """A run of silences is told once, and again after this long."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.session.backend import ResponseOptions, SessionConfig
+from orchestrator.session.backend import SessionConfig
 from orchestrator.session.items import Item
+from orchestrator.session.told import ResponseOptions
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import VigilError
 

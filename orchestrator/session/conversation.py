@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.session.answers import Answers
-from orchestrator.session.backend import Heard, QueryAsked, QueryCleared
 from orchestrator.session.commands import (
     AppendInput,
     AskQuery,
@@ -31,6 +30,7 @@ from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.playback import Cursors, Playback, PlaybackBook, PlaybackPolicy
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import Trigger
+from orchestrator.session.told import Heard, QueryAsked, QueryCleared
 from orchestrator.session.turns import Turns
 from orchestrator.wire.errors import InvalidRequest
 

@@ -39,6 +39,7 @@ from orchestrator.session.playback import PlaybackBook, PlaybackPolicy
 from orchestrator.session.said import Said
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import State
+from orchestrator.session.told import QueryAsked, ToolResult
 from orchestrator.session.tools import Tools
 from orchestrator.session.turns import STALE_FENCE, Turns, told_of_append
 from orchestrator.session.view import session_object, signalled_state
@@ -407,11 +408,11 @@ class SessionCore:
         match effect:
             case fx.BackendAppend():
                 self._turns.append_carried(effect, error)
-            case fx.BackendTell(fact=be.QueryAsked() as asked):
+            case fx.BackendTell(fact=QueryAsked() as asked):
                 if isinstance(effect.command, cmd.AskQuery):
                     self._accounts.settle(asked.item_id, taken=error is None)
                 self._talk.asked(asked, taken=error is None)
-            case fx.BackendTell(fact=be.ToolResult() as result):
+            case fx.BackendTell(fact=ToolResult() as result):
                 self._tools.told(result, taken=error is None)
             case fx.BackendTell() | fx.BackendPlayback() | fx.BackendClear() if (
                 error is not None and effect.command is None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from orchestrator.session.backend import ConversationFact, SessionConfig
+from orchestrator.session.backend import SessionConfig
 from orchestrator.session.commands import AnyCommand, AppendInput
 from orchestrator.session.events import Event
 from orchestrator.session.facts import SessionFact
 from orchestrator.session.fence import Fence
 from orchestrator.session.operations import Outcome
+from orchestrator.session.told import ConversationFact
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import VigilError
 

@@ -15,11 +15,12 @@ from typing import Any
 import orjson
 
 from orchestrator.session import commands as cmd
-from orchestrator.session.backend import Capabilities, Ids, ResponseOptions, SessionConfig
+from orchestrator.session.backend import Capabilities, Ids, SessionConfig
 from orchestrator.session.configuration import temperature_of, updated
 from orchestrator.session.items import ContentPart, Item, assistant_item_id
 from orchestrator.session.media import MediaClock, check_times, frame_payloads, holds_speech, picture
 from orchestrator.session.response import RESPONSE_PREFIX
+from orchestrator.session.told import ResponseOptions
 from orchestrator.session.units import FrameInput, InputUnit
 from orchestrator.wire import client as wire
 from orchestrator.wire.audio import AudioFormat, AudioInput, Codec, Samples, check_rate, parse_format

@@ -11,9 +11,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.session.backend import Heard
 from orchestrator.session.fence import Fence
 from orchestrator.session.items import assistant_item_id
+from orchestrator.session.told import Heard
 from orchestrator.wire.errors import InvalidRequest, NotFound
 
 PATIENCE_S = 5.0

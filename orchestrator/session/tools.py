@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.session.backend import ToolCalled, ToolResult
+from orchestrator.session.backend import ToolCalled
 from orchestrator.session.commands import ReturnOutput
 from orchestrator.session.effects import BackendTell
 from orchestrator.session.events import (
@@ -20,6 +20,7 @@ from orchestrator.session.history import History
 from orchestrator.session.items import Call, Item
 from orchestrator.session.playback import Cursors
 from orchestrator.session.shared import Shared
+from orchestrator.session.told import ToolResult
 from orchestrator.wire.errors import InvalidRequest
 
 MAX_CALLS = 64

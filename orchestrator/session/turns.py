@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.session.answers import Answers
-from orchestrator.session.backend import QueryAsked, ResponseOptions
 from orchestrator.session.commands import AnyCommand, AppendInput, CommitInput, CreateResponse
 from orchestrator.session.effects import (
     BackendAppend,
@@ -36,6 +35,7 @@ from orchestrator.session.history import History
 from orchestrator.session.input_ledger import HeldUnit, InputAccounts, OpenItem, Payload
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import Trigger
+from orchestrator.session.told import QueryAsked, ResponseOptions
 from orchestrator.wire.errors import (
     Conflict,
     InvalidRequest,

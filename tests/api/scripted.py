@@ -24,16 +24,14 @@ from orchestrator.session.backend import (
     Action,
     BackendOutput,
     Capabilities,
-    ConversationFact,
     Decision,
-    QueryAsked,
-    QueryCleared,
     SessionConfig,
     TextDelta,
     TickStarted,
     TurnEnd,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import ConversationFact, QueryAsked, QueryCleared
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import NotFound
 from tests.api.doors import make_access

@@ -15,7 +15,6 @@ from orchestrator.session.backend import (
     Closed,
     Decision,
     Failed,
-    QueryAsked,
     SpeechStarted,
     SpeechStopped,
     TextDelta,
@@ -23,6 +22,7 @@ from orchestrator.session.backend import (
     UserTranscript,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import QueryAsked
 from orchestrator.session.units import FrameInput, InputUnit
 from tests.backends.hearing_rig import NEXT, SOUND, Rig, hearing
 from tests.fakes.backend import START

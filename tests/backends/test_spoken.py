@@ -16,13 +16,13 @@ from orchestrator.session.backend import (
     Closed,
     Decision,
     Notice,
-    ResponseOptions,
     SessionConfig,
     TextDelta,
     TickDone,
     TurnEnd,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import ResponseOptions
 from tests.fakes.backend import START, ScriptedBackend, tick_done
 from tests.fakes.clock import VirtualClock, settle
 from tests.fakes.speaker import CHAR_MS, ScriptedSpeaker

@@ -9,14 +9,13 @@ from orchestrator.session.backend import (
     Action,
     AudioDelta,
     Capabilities,
-    ConversationFact,
     Decision,
-    QueryAsked,
     TextDelta,
     TickStarted,
     TurnEnd,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import ConversationFact, QueryAsked
 from orchestrator.session.units import InputUnit
 from tests.fakes.backend import ScriptedBackend, tick_done
 

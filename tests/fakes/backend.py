@@ -12,7 +12,6 @@ from orchestrator.session.backend import (
     BackendOutput,
     Capabilities,
     Closed,
-    ConversationFact,
     Decision,
     SessionConfig,
     TextDelta,
@@ -21,6 +20,7 @@ from orchestrator.session.backend import (
     TurnEnd,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import ConversationFact
 from orchestrator.session.units import FrameInput, InputUnit
 
 START = Fence()

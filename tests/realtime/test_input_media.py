@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from orchestrator.session.backend import QueryAsked
+from orchestrator.session.told import QueryAsked
 from orchestrator.wire.client import MAX_FRAME_BYTES
 from tests.realtime.serving import VOICE, Scripted, eventually
 from tests.realtime.talker import Talker, pcm16

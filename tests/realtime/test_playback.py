@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.session.backend import AudioDelta, Heard, TextDelta, TurnEnd
+from orchestrator.session.backend import AudioDelta, TextDelta, TurnEnd
+from orchestrator.session.told import Heard
 from tests.realtime.serving import Scripted, eventually
 from tests.realtime.talker import Talker
 from tests.realtime.test_output import CHUNK

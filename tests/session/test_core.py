@@ -10,7 +10,6 @@ from orchestrator.session.backend import (
     Delegation,
     Failed,
     Notice,
-    QueryAsked,
     SessionConfig,
     TickDone,
     TickStarted,
@@ -43,6 +42,7 @@ from orchestrator.session.events import (
 )
 from orchestrator.session.limits import SessionLimits
 from orchestrator.session.states import State
+from orchestrator.session.told import QueryAsked
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import EngineUnavailable, InvalidRequest, VigilError
 from tests.session.core_parts import F0, UNIT, append, code_of, speaking

@@ -2,11 +2,7 @@
 
 import pytest
 
-from orchestrator.session.backend import (
-    Capabilities,
-    ResponseOptions,
-    TickDone,
-)
+from orchestrator.session.backend import Capabilities, TickDone
 from orchestrator.session.commands import (
     AppendInput,
     Close,
@@ -23,6 +19,7 @@ from orchestrator.session.events import (
 from orchestrator.session.fence import Fence
 from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.limits import SessionLimits
+from orchestrator.session.told import ResponseOptions
 from orchestrator.wire.errors import EngineFault, InvalidRequest, VigilError
 from tests.session.turn_parts import HOLDS, RECORDS, driver, pending, picture, speech, submitted
 

@@ -5,7 +5,6 @@ import pytest
 from orchestrator.session.backend import (
     Action,
     Decision,
-    Heard,
     TextDelta,
     TickStarted,
     TurnEnd,
@@ -26,6 +25,7 @@ from orchestrator.session.events import (
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.states import State
+from orchestrator.session.told import Heard
 from orchestrator.wire.errors import EngineUnavailable, VigilError
 from tests.session.core_parts import F0, append, code_of, speaking
 from tests.session.driver import Driver

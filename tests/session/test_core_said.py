@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.session.backend import (
-    QueryAsked,
     SpeechStarted,
     SpeechStopped,
     TurnDetection,
@@ -27,6 +26,7 @@ from orchestrator.session.events import (
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.items import ContentPart
+from orchestrator.session.told import QueryAsked
 from tests.session.driver import Driver
 from tests.session.turn_parts import RECORDS, answer, driver, picture, silence, speech
 

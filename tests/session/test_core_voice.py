@@ -10,7 +10,6 @@ from orchestrator.session.backend import (
     AudioDelta,
     Capabilities,
     Decision,
-    Heard,
     TextDelta,
     TurnEnd,
 )
@@ -40,6 +39,7 @@ from orchestrator.session.events import (
 )
 from orchestrator.session.fence import Fence
 from orchestrator.session.history import Line
+from orchestrator.session.told import Heard
 from orchestrator.session.units import InputUnit
 from tests.session.driver import Driver, make_core
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from orchestrator.session import commands as cmd
-from orchestrator.session.backend import Capabilities, ResponseOptions, SessionConfig
+from orchestrator.session.backend import Capabilities, SessionConfig
 from orchestrator.session.intake import Intake
 from orchestrator.session.items import ContentPart
+from orchestrator.session.told import ResponseOptions
 from orchestrator.wire.client import command_of
 from orchestrator.wire.errors import VigilError
 from tests.fakes.clock import CountingIds

@@ -6,7 +6,6 @@ from orchestrator.session.backend import (
     Action,
     Capabilities,
     Decision,
-    QueryAsked,
     TextDelta,
     TurnEnd,
 )
@@ -15,6 +14,7 @@ from orchestrator.session.commands import (
     CommitInput,
 )
 from orchestrator.session.effects import BackendAppend, BackendCommit, BackendTell
+from orchestrator.session.told import QueryAsked
 from orchestrator.session.units import FrameInput, InputUnit
 from tests.session.driver import Driver, make_core
 

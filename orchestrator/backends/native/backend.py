@@ -37,18 +37,20 @@ from orchestrator.session.backend import (
     Capabilities,
     Clock,
     Closed,
-    ConversationFact,
     Delegation,
     FactLog,
-    Heard,
     Ids,
+    SessionConfig,
+)
+from orchestrator.session.fence import Fence
+from orchestrator.session.told import (
+    ConversationFact,
+    Heard,
     QueryAsked,
     QueryCleared,
     ResponseOptions,
-    SessionConfig,
     ToolResult,
 )
-from orchestrator.session.fence import Fence
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import Conflict, EngineUnavailable, VigilError
 from prompts.native import NativeProfile

@@ -49,19 +49,21 @@ from orchestrator.session.backend import (
     Capabilities,
     Clock,
     Closed,
-    ConversationFact,
     Delegation,
     FactLog,
     Failed,
-    Heard,
     Ids,
-    QueryAsked,
-    QueryCleared,
-    ResponseOptions,
     SessionConfig,
     TickPermits,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import (
+    ConversationFact,
+    Heard,
+    QueryAsked,
+    QueryCleared,
+    ResponseOptions,
+)
 from orchestrator.session.units import InputUnit
 from orchestrator.wire.errors import Conflict, ServerFault, VigilError
 from prompts.pack import Pack

@@ -7,8 +7,8 @@ from orchestrator.backends.replay.journal import Journal
 from orchestrator.backends.replay.loop import TickLoop
 from orchestrator.backends.replay.operations import Operations
 from orchestrator.backends.replay.tick import TickRunner, response_key
-from orchestrator.session.backend import Heard, QueryAsked, QueryCleared
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import Heard, QueryAsked, QueryCleared
 from orchestrator.wire.errors import TooLarge
 
 

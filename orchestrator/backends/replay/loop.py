@@ -44,12 +44,12 @@ from orchestrator.session.backend import (
     Action,
     Clock,
     Notice,
-    ResponseOptions,
     TickDone,
     TickPermits,
     TurnEnd,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import ResponseOptions
 from prompts.pack import Pack
 
 GRACE_S = 0.02  # a query alone waits this long for a frame that was sent along with it

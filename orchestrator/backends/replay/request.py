@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.backends.replay.decide import DecisionPoint
-from orchestrator.session.backend import ResponseOptions
+from orchestrator.session.told import ResponseOptions
 from prompts.pack import Pack, Sampling, Tags
 
 PREWARM_PRIORITY = 1

@@ -35,14 +35,12 @@ from orchestrator.runtime.permits import Permits
 from orchestrator.session.backend import (
     BackendOutput,
     Decision,
-    Heard,
-    QueryAsked,
-    QueryCleared,
     SessionConfig,
     TextDelta,
     TickDone,
 )
 from orchestrator.session.fence import Fence
+from orchestrator.session.told import Heard, QueryAsked, QueryCleared
 from orchestrator.session.units import FrameInput, InputUnit
 from prompts.pack import Pack
 from tests.backends.replay.packs import JOYVL

@@ -10,7 +10,7 @@ from orchestrator.backends.replay.request import (
     prewarm_params,
     summary_params,
 )
-from orchestrator.session.backend import ResponseOptions
+from orchestrator.session.told import ResponseOptions
 from tests.backends.replay.packs import JOYVL
 
 KNOWN = EngineLimits(

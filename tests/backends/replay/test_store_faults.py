@@ -10,7 +10,8 @@ import pytest
 from memory.store.errors import StoreError
 from memory.store.transient import TransientFrames
 from orchestrator.backends.store_faults import RETRY_S
-from orchestrator.session.backend import Failed, Notice, QueryAsked, SessionConfig
+from orchestrator.session.backend import Failed, Notice, SessionConfig
+from orchestrator.session.told import QueryAsked
 from orchestrator.session.units import FrameInput, InputUnit
 from orchestrator.wire.errors import StoreUnavailable
 from tests.backends.replay.harness import Session
