@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bridges.circuit import Clock
 from bridges.engine import Deadlines, EngineTimeout
@@ -25,7 +25,8 @@ class DeadlineWatch:
         self._deadlines = deadlines
         self._started = False
         self._passed: str | None = None
-        self._scope: asyncio.Timeout | None = None
+        self._guarded: asyncio.Task[Any] | None = None
+        self._cut = False
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> DeadlineWatch:
@@ -48,16 +49,25 @@ class DeadlineWatch:
         if self._passed is not None and asyncio.iscoroutine(work):
             work.close()
         self._check()
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling, self._guarded = task.cancelling(), task
         try:
-            async with asyncio.timeout(None) as scope:
-                self._scope = scope
-                try:
-                    return await work
-                finally:
-                    self._scope = None
+            return await work
+        except asyncio.CancelledError:
+            if self._cut:
+                self._cut = False
+                if task.uncancel() <= cancelling:  # nobody else cancelled it
+                    self._check()
+            raise
         except TimeoutError:
             self._check()
             raise
+        finally:
+            self._guarded = None
+            if self._cut:
+                self._cut = False
+                task.uncancel()
 
     def _check(self) -> None:
         if self._passed is not None:
@@ -77,5 +87,6 @@ class DeadlineWatch:
 
     def _expire(self, stage: str) -> None:
         self._passed = stage
-        if self._scope is not None:
-            self._scope.reschedule(asyncio.get_running_loop().time())
+        if self._guarded is not None:
+            self._cut = True
+            self._guarded.cancel()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
+
+from orchestrator.begun import Begun
 
 
 async def set_within(event: asyncio.Event, sleep: Coroutine[Any, Any, Any]) -> None:
@@ -22,12 +24,16 @@ async def set_within(event: asyncio.Event, sleep: Coroutine[Any, Any, Any]) -> N
         timer.cancel()
 
 
-async def in_time(wait: Awaitable[Any], deadline: Coroutine[Any, Any, Any]) -> bool:
+async def in_time(wait: Coroutine[Any, Any, Any], deadline: Coroutine[Any, Any, Any]) -> bool:
     """Await ``wait`` until ``deadline`` is over; False: it was cancelled for that.
 
     It begins at once and in the task that calls, as if it were awaited alone: whoever asks for something
-    first is the first to have asked.
+    first is the first to have asked. Where it is over at once nothing else is started.
     """
+    waiting = Begun(wait)
+    if waiting.begin():
+        deadline.close()
+        return True
     caller = asyncio.current_task()
     assert caller is not None
     late = over = False
@@ -41,7 +47,7 @@ async def in_time(wait: Awaitable[Any], deadline: Coroutine[Any, Any, Any]) -> b
     alarm = asyncio.create_task(deadline)
     alarm.add_done_callback(on_deadline)
     try:
-        await wait
+        await waiting
     except asyncio.CancelledError:
         if late and caller.uncancel() == 0:
             return False

@@ -67,6 +67,7 @@ class Permits:
         self._waited = waited
         self._waiting: dict[str, deque[_Waiter]] = {k: deque() for k in KINDS}
         self._held: Counter[tuple[str, str]] = Counter()
+        self._running = dict.fromkeys(KINDS, 0)
         self._granted: Counter[str] = Counter()
         self._now = 0.0
         self._ends: dict[str, float] = {}
@@ -93,6 +94,7 @@ class Permits:
         """Give back one permit of that kind."""
         if self._held[session_id, kind] == 0:
             raise ValueError(f"session {session_id} holds no {kind} permit")
+        self._running[kind] -= 1
         self._held[session_id, kind] -= 1
         if self._held[session_id, kind] == 0:
             del self._held[session_id, kind]
@@ -101,7 +103,7 @@ class Permits:
     def statistics(self) -> dict[str, dict[str, int]]:
         return {
             "waiting": {kind: len(self._waiting[kind]) for kind in KINDS},
-            "running": {kind: self._running(kind) for kind in KINDS},
+            "running": dict(self._running),
             "granted": {kind: self._granted[kind] for kind in KINDS},
         }
 
@@ -137,7 +139,7 @@ class Permits:
             self._ends.clear()  # whoever comes next has waited for nobody
 
     def _grant(self) -> None:
-        while self._running(LIVE) < self._bounds[LIVE] and self._pass(LIVE):
+        while self._running[LIVE] < self._bounds[LIVE] and self._pass(LIVE):
             pass
         while self._background_free() and (
             self._pass(SUMMARY, overdue=True)
@@ -150,7 +152,7 @@ class Permits:
         """Grant the first waiter that may start now and was not cancelled meanwhile; False: there is none."""
         if not self._waiting[kind]:
             return False
-        pause = kind == LIVE or not self._running(LIVE)
+        pause = kind == LIVE or not self._running[LIVE]
 
         def may_start(waiter: _Waiter) -> bool:
             return waiter.passed >= self._patience[kind] if overdue else pause or waiter.beside
@@ -161,6 +163,7 @@ class Permits:
         waiter = min(ready, key=lambda each: each.start)  # of equals the first that came
         self._waiting[kind].remove(waiter)
         self._held[waiter.session_id, kind] += 1
+        self._running[kind] += 1
         self._granted[kind] += 1
         self._let_go_first(kind)
         if kind == LIVE:
@@ -181,7 +184,4 @@ class Permits:
         return any(not waiter.future.done() for waiter in self._waiting[LIVE])
 
     def _background_free(self) -> bool:
-        return self._running(PREWARM) + self._running(SUMMARY) < self._bounds["background"]
-
-    def _running(self, kind: str) -> int:
-        return sum(count for (_, held), count in self._held.items() if held == kind)
+        return self._running[PREWARM] + self._running[SUMMARY] < self._bounds["background"]
