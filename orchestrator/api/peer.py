@@ -10,10 +10,11 @@ from typing import Any
 import orjson
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from orchestrator.begun import Begun
 from orchestrator.runtime.vocabulary import Ids
 from orchestrator.wire.dialect import Dialect, translate
 from orchestrator.wire.errors import VigilError
-from orchestrator.wire.server import ErrorEvent
+from orchestrator.wire.server import ErrorEvent, Written
 
 _MAX_REASON = 123  # bytes of a close frame that the protocol leaves for words
 
@@ -95,9 +96,11 @@ class Peer:
         text = message.get("text")
         return bytes(message["bytes"]) if text is None else str(text)
 
-    async def send(self, payload: dict[str, Any]) -> None:
+    async def send(self, event: Written) -> None:
         """Write one event; raises ``Gone``."""
-        text = orjson.dumps(translate(payload, self._dialect)).decode()
+        text = event.text
+        if self._dialect is not Dialect.GA:
+            text = orjson.dumps(translate(event.value, self._dialect)).decode()
         await self._write({"type": "websocket.send", "text": text})
         self.told = True
 
@@ -107,9 +110,9 @@ class Peer:
         await self._write({"type": "websocket.send", kind: frame})
         self.told = True
 
-    def error(self, error: VigilError) -> dict[str, Any]:
+    def error(self, error: VigilError) -> Written:
         """An error event outside any session's sequence."""
-        return ErrorEvent(event_id=self._ids("event_"), error=error.body()).payload()
+        return ErrorEvent(event_id=self._ids("event_"), error=error.body()).written()
 
     async def close(self, code: int, reason: str = "") -> None:
         short = reason.encode()[:_MAX_REASON].decode(errors="ignore")
@@ -117,8 +120,10 @@ class Peer:
             await self._write({"type": "websocket.close", "code": code, "reason": short})
 
     async def _write(self, message: dict[str, Any]) -> None:
+        sending = Begun(self._socket.send(message))
         try:
-            async with asyncio.timeout(self._write_s):
-                await self._socket.send(message)
+            if not sending.begin():
+                async with asyncio.timeout(self._write_s):
+                    await sending
         except (TimeoutError, WebSocketDisconnect, RuntimeError) as gone:
             raise Gone from gone

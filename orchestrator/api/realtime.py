@@ -252,7 +252,7 @@ class _Call:
             resync = server.ResyncRequired(
                 event_id=self._context.ids("event_"), session_id=session.id, reason="journal_gap"
             )
-            await self._peer.send(resync.payload())
+            await self._peer.send(resync.written())
             await self._peer.close(POLICY, "journal_gap")
             return None
         resumed = server.SessionResumed(
@@ -266,7 +266,7 @@ class _Call:
         try:
             if self._context.homes is not None:
                 await session.seated()
-            await self._peer.send(resumed.payload())
+            await self._peer.send(resumed.written())
         except BaseException:
             seat.leave()  # whatever ended this task, nobody sits there
             raise
@@ -338,10 +338,10 @@ class _Call:
     async def _write(self, session: Session, seat: Attachment) -> str:
         """Write events to the last one; why the connection ends."""
         reason = "session_closed"
-        async for payload in seat:
-            await self._peer.send(payload)
-            if payload["type"] in ("session.closed", "session.expired"):
-                reason = str(payload["reason"])
+        async for event in seat:
+            await self._peer.send(event)
+            if event.type in ("session.closed", "session.expired"):
+                reason = str(event.value["reason"])
         if not seat.displaced:
             return reason
         replaced = server.SessionReplaced(
@@ -349,7 +349,7 @@ class _Call:
             session_id=session.id,
             attachment_generation=seat.generation,
         )
-        await self._peer.send(replaced.payload())
+        await self._peer.send(replaced.written())
         return "session_replaced"
 
     async def _overdue(self, session: Session) -> str:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 from orchestrator.session.attachment import Ticket
 from orchestrator.session.backend import Clock
 from orchestrator.session.core import SessionCore
 from orchestrator.session.states import State
 from orchestrator.wire.client import AnyCommand
-
-Payload = dict[str, Any]
+from orchestrator.wire.server import Written
 
 MAX_ASIDE = 16
 """Events outside the session's sequence that may wait to be written."""
 
 
-class Attachment(AsyncIterator[Payload]):
-    """Iterate to get the next event to write, as JSON values; the one task that does so is the writer.
+class Attachment(AsyncIterator[Written]):
+    """Iterate to get the next event to write; the one task that does so is the writer.
 
     Events are numbered as they are taken, so whoever stops reading lets them wait in the session's bounded
     outbox. Iteration ends when the socket lost its place (``displaced``) or after the session's last event.
@@ -35,7 +33,7 @@ class Attachment(AsyncIterator[Payload]):
         core: SessionCore,
         clock: Clock,
         ticket: Ticket,
-        missed: tuple[Payload, ...],
+        missed: tuple[Written, ...],
         on_command: Callable[[AnyCommand], None],
         on_leave: Callable[[Attachment], None],
         *,
@@ -49,8 +47,8 @@ class Attachment(AsyncIterator[Payload]):
         self._clock = clock
         self._on_command = on_command
         self._on_leave: Callable[[Attachment], None] | None = on_leave
-        self._next: deque[Payload] = deque(missed)
-        self._aside: deque[Payload] = deque()
+        self._next: deque[Written] = deque(missed)
+        self._aside: deque[Written] = deque()
         self._room = asyncio.Event()
         self._wake = asyncio.Event()
 
@@ -72,7 +70,7 @@ class Attachment(AsyncIterator[Payload]):
             self.alive()
             self._on_command(command)
 
-    async def interject(self, payload: Payload) -> None:
+    async def interject(self, event: Written) -> None:
         """Write an event that is no part of the session's sequence, after those that wait.
 
         Returns when it is queued; while many wait, so does whoever reads the socket.
@@ -80,7 +78,7 @@ class Attachment(AsyncIterator[Payload]):
         while len(self._aside) >= MAX_ASIDE:
             self._room.clear()
             await self._room.wait()
-        self._aside.append(payload)
+        self._aside.append(event)
         self._wake.set()
 
     def leave(self) -> None:
@@ -90,7 +88,7 @@ class Attachment(AsyncIterator[Payload]):
             on_leave(self)
         self._wake.set()
 
-    async def __anext__(self) -> Payload:
+    async def __anext__(self) -> Written:
         while True:
             if not self._core.is_seated(self.generation):
                 raise StopAsyncIteration

@@ -20,7 +20,7 @@ from orchestrator.session.answers import Answers
 from orchestrator.session.attachment import Seat, Ticket, Tokens
 from orchestrator.session.configuration import updated
 from orchestrator.session.conversation import Conversation
-from orchestrator.session.delivery import Delivery, Invitation, Payload, Resumed
+from orchestrator.session.delivery import Delivery, Invitation, Resumed
 from orchestrator.session.endings import Endings
 from orchestrator.session.facts import (
     SessionConfigured,
@@ -49,6 +49,7 @@ from orchestrator.wire.errors import (
     ServerFault,
     VigilError,
 )
+from orchestrator.wire.server import Written
 
 
 class SessionCore:
@@ -258,8 +259,8 @@ class SessionCore:
                 self._endings.close(cmd.Close("disconnect"))
         return self._end()
 
-    def take(self, now: float) -> tuple[Payload, ...]:
-        """What the attached socket writes next, as JSON values; empty when nothing waits."""
+    def take(self, now: float) -> tuple[Written, ...]:
+        """What the attached socket writes next; empty when nothing waits."""
         self._shared.now = now
         return self._delivery.take()
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from orchestrator.session.attachment import Attachments, Seat, Ticket, Tokens
 from orchestrator.session.effects import Effect
 from orchestrator.session.events import (
@@ -33,8 +31,8 @@ from orchestrator.session.playback import PlaybackBook
 from orchestrator.session.projection import Projection
 from orchestrator.session.shared import Shared
 from orchestrator.wire.errors import InvalidRequest, ResourceExhausted
+from orchestrator.wire.server import Written
 
-Payload = dict[str, Any]
 UNNUMBERED = (SessionCreated, ResyncRequired)
 MAX_CLOSING_BYTES = 4096
 EVENTS_RESERVED = 1000
@@ -50,7 +48,7 @@ class Resumed:
     """
 
     ticket: Ticket | None
-    missed: tuple[Payload, ...] | None
+    missed: tuple[Written, ...] | None
     gap: bool = False
     effects: tuple[Effect, ...] = ()
 
@@ -131,7 +129,7 @@ class Delivery:
 
     # --- out -----------------------------------------------------------------------------------------------
 
-    def take(self) -> tuple[Payload, ...]:
+    def take(self) -> tuple[Written, ...]:
         """What the socket writes next, numbered and journaled; empty when nothing waits."""
         out = self._outbox.take()
         if out is None:
@@ -139,14 +137,14 @@ class Delivery:
         if isinstance(out.event, OutputAudioDelta):
             self._sent(out.event)
         if isinstance(out.event, UNNUMBERED):
-            return (out.payload,)
-        written = self._journal.write(self._shared.now, out.payload, out.size)
+            return (out.written,)
+        written = self._journal.write(self._shared.now, out.written, out.size)
         if self._journal.overflowed and not self._resync_told:
             self._resync_told = True
             resync = ResyncRequired(self._shared.session_id, "journal_overflow")
-            payload = self._projection.payload(resync, self._shared.config)
-            assert payload is not None
-            return (payload, written)
+            first = self._projection.written(resync, self._shared.config)
+            assert first is not None
+            return (first, written)
         return (written,)
 
     def waiting(self) -> bool:
@@ -180,7 +178,7 @@ class Delivery:
         ticket = self.attachments.resume(token)
         self.begun = True
         self._seated()
-        return Resumed(ticket, tuple(entry.payload for entry in entries), gap)
+        return Resumed(ticket, tuple(entry.written for entry in entries), gap)
 
     def invite(self) -> Invitation:
         return Invitation(self.attachments.invite(), self._journal.head)
@@ -216,8 +214,8 @@ class Delivery:
     # --- parts ---------------------------------------------------------------------------------------------
 
     def _outgoing(self, event: Event) -> Outgoing | None:
-        payload = self._projection.payload(event, self._shared.config)
-        return None if payload is None else Outgoing(event, payload, len(orjson.dumps(payload)))
+        written = self._projection.written(event, self._shared.config)
+        return None if written is None else Outgoing(event, written, written.size)
 
     def _closing(self, event: SessionClosed | SessionExpired) -> Outgoing:
         out = self._outgoing(event)

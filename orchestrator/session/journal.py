@@ -7,19 +7,18 @@ it and all later ones go out without a number, and the session cannot be resumed
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.wire.errors import Conflict, InvalidRequest
+from orchestrator.wire.server import Written
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """:param payload: the event's JSON values, ``server_event_seq`` included"""
+class JournalEntry(NamedTuple):
+    """:param written: the event with its ``server_event_seq``"""
 
     seq: int
     at: float
-    payload: dict[str, Any]
+    written: Written
     size: int
 
 
@@ -39,19 +38,19 @@ class Journal:
         """The highest number that is no longer kept."""
         self.overflowed = False
 
-    def write(self, now: float, payload: dict[str, Any], size: int) -> dict[str, Any]:
+    def write(self, now: float, event: Written, size: int) -> Written:
         """Number an event and keep it; returns what to write. Sets ``overflowed`` when it does not fit."""
         if self.overflowed:
-            return payload
+            return event
         self._expire(now)
         if self._bytes + size > self._max_bytes:
             self.overflowed = True
             self._entries.clear()
             self._bytes = 0
             self.boundary = self.head
-            return payload
+            return event
         self.head += 1
-        numbered = {**payload, "server_event_seq": self.head}
+        numbered = event.numbered(self.head)
         self._entries.append(JournalEntry(self.head, now, numbered, size))
         self._bytes += size
         return numbered

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from orchestrator.session.events import ErrorEvent, Event, ResponseDone
+from orchestrator.wire.server import Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,11 @@ class OutboxLimits:
 class Outgoing:
     """One event with its wire form.
 
-    :param payload: JSON values as they will be written, the sequence number apart
-    :param size: bytes of ``payload`` as compact JSON, measured at admission
+    :param written: as it goes over the wire, the sequence number apart; ``size``: its bytes
     """
 
     event: Event
-    payload: dict[str, Any]
+    written: Written
     size: int
 
 
@@ -129,7 +128,7 @@ class Outbox:
             before = queued.out.event
             if condition(before):
                 changed = change(before)
-                queued.out = Outgoing(changed.event, changed.payload, queued.out.size)
+                queued.out = Outgoing(changed.event, changed.written, queued.out.size)
                 return before
         return None
 

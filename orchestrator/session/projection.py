@@ -1,4 +1,4 @@
-"""Session events as they go over the wire: one wire event for each, with its id and JSON values.
+"""Session events as they go over the wire: one wire event for each, with its id.
 
 The projection is per session: it remembers the output codec of each response that is being spoken.
 """
@@ -88,14 +88,14 @@ def _marks(marks: tuple[tuple[int, int], ...]) -> list[dict[str, int]]:
 
 
 class Projection:
-    """``payload`` gives the JSON values of an event, or ``None`` for one this client did not ask for."""
+    """``written`` gives an event as it is sent, or ``None`` for one this client did not ask for."""
 
     def __init__(self, session_id: str, ids: Ids) -> None:
         self._session_id = session_id
         self._ids = ids
         self._codecs: dict[str, AudioOutput] = {}
 
-    def payload(self, event: ev.Event, config: SessionConfig) -> dict[str, Any] | None:
+    def written(self, event: ev.Event, config: SessionConfig) -> wire.Written | None:
         if isinstance(event, ev.TickEvent) and (
             event.type not in config.include
             or event.record.get("status") == "dropped"
@@ -105,8 +105,7 @@ class Projection:
         asked_for = isinstance(event, ev.TranscriptionDelta | ev.PlaybackPaused)
         if asked_for and event.type not in config.include:
             return None
-        projected = self._wire(event, self._ids("event_"), config)
-        return projected.payload()
+        return self._wire(event, self._ids("event_"), config).written()
 
     def _wire(self, event: ev.Event, event_id: str, config: SessionConfig) -> wire.ServerEvent:
         if isinstance(event, ev.ResponseEvent):

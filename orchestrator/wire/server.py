@@ -1,18 +1,42 @@
-"""What a client may be sent: every server event as a typed model, and its bytes.
+"""What a client may be sent: every server event as a typed model, and its text.
 
 Events are built with GA names; ``orchestrator.wire.dialect`` renames them for clients of the older
-dialect. An event gets its ``server_event_seq`` at the last moment, when it is written, so ``encode``
-takes it as an argument. ``None`` fields are left out, except where the protocol wants a null.
+dialect. An event is written as JSON once and gets its ``server_event_seq`` at the last moment, see
+``Written.numbered``. ``None`` fields are left out, except where the protocol wants a null.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestrator.wire.items import AudioPart, Item, Json, Mark, Response, TextPart
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An event as it goes over the wire. ``text``: the JSON of one object that has fields."""
+
+    type: str
+    text: str
+
+    @property
+    def size(self) -> int:
+        """In UTF-8 bytes."""
+        return len(self.text) if self.text.isascii() else len(self.text.encode())
+
+    @property
+    def value(self) -> Json:
+        """What ``text`` says."""
+        value: Json = orjson.loads(self.text)
+        return value
+
+    def numbered(self, seq: int) -> Written:
+        """The same with its ``server_event_seq``."""
+        return Written(self.type, f'{self.text[:-1]},"server_event_seq":{seq}}}')
 
 
 class ServerEvent(BaseModel):
@@ -26,14 +50,12 @@ class ServerEvent(BaseModel):
     duplex: Mark | None = None
     vllm_omni: Json | None = None
 
-    def payload(self, seq: int | None = None) -> Json:
-        """The event as JSON values; ``seq`` is added when it is given."""
-        out: Json = self.model_dump(mode="json", exclude_none=True)
+    def written(self) -> Written:
+        text = self.model_dump_json(exclude_none=True)
         for name in self.nulls:
-            out.setdefault(name, None)
-        if seq is not None:
-            out["server_event_seq"] = seq
-        return out
+            if getattr(self, name) is None:
+                text = f'{text[:-1]},"{name}":null}}'
+        return Written(self.type, text)
 
 
 class SessionCreated(ServerEvent):
@@ -378,11 +400,6 @@ class ErrorEvent(ServerEvent):
 
     type: Literal["error"] = "error"
     error: Json
-
-
-def encode(event: ServerEvent, seq: int | None = None) -> bytes:
-    """Compact UTF-8 JSON of one event."""
-    return orjson.dumps(event.payload(seq))
 
 
 class UnknownEvent(BaseModel):

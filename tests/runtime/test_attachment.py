@@ -28,8 +28,8 @@ class Writer:
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        async for payload in self.attachment:
-            self.written.append(payload)
+        async for event in self.attachment:
+            self.written.append(event.value)
 
     def types(self) -> list[str]:
         return [payload["type"] for payload in self.written]

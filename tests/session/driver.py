@@ -94,8 +94,8 @@ class Driver:
     def take_all(self) -> list[dict[str, Any]]:
         """Everything that the attached socket would write now."""
         out: list[dict[str, Any]] = []
-        while payloads := self.core.take(self.now):
-            out.extend(payloads)
+        while events := self.core.take(self.now):
+            out.extend(event.value for event in events)
         return out
 
     def absorb(self, effects: tuple[Effect, ...]) -> None:

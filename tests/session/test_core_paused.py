@@ -36,8 +36,8 @@ def speaking(**config: Any) -> Driver:
 
 def written(d: Driver) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
-    while payloads := d.core.take(d.now):
-        out += payloads
+    while events := d.core.take(d.now):
+        out += [event.value for event in events]
     return out
 
 

@@ -76,6 +76,7 @@ from orchestrator.session.outbox import OutboxLimits
 from orchestrator.session.playback import Cursors
 from orchestrator.session.units import FrameInput, InputUnit
 from orchestrator.wire.errors import EngineUnavailable, InvalidRequest, VigilError
+from orchestrator.wire.server import Written
 from tests.session.driver import Driver, make_core
 
 LIMITS = SessionLimits(
@@ -236,12 +237,12 @@ class Sessions(RuleBasedStateMachine):
         for _ in range(count):
             self._receive(self.d.core.take(self.d.now))
 
-    def _receive(self, payloads: tuple[dict[str, Any], ...]) -> None:
-        for payload in payloads:
-            if payload["type"] == "session.resync_required":
+    def _receive(self, events: tuple[Written, ...]) -> None:
+        for event in events:
+            if event.type == "session.resync_required":
                 self.resync = True
-            if payload["type"] not in ("session.created", "session.resync_required"):
-                self.received.append(payload)
+            if event.type not in ("session.created", "session.resync_required"):
+                self.received.append(event.value)
 
     @precondition(lambda self: self.received and not self.resync)
     @rule()

@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 
 from orchestrator.session.journal import Journal
 from orchestrator.wire.errors import VigilError
+from orchestrator.wire.server import Written
+
+EVENT = Written("x", '{"type":"x"}')
 
 
 def filled(count: int, **limits: Any) -> Journal:
     journal = Journal(**limits)
-    for number in range(count):
-        journal.write(0.0, {"n": number}, 10)
+    for _ in range(count):
+        journal.write(0.0, EVENT, 10)
     return journal
 
 
@@ -24,8 +27,8 @@ def seqs(journal: Journal, after: int, now: float = 0.0) -> list[int] | None:
 
 def test_numbers_start_at_one_and_ride_the_event() -> None:
     journal = Journal()
-    assert journal.write(0.0, {"type": "x"}, 10) == {"type": "x", "server_event_seq": 1}
-    assert journal.write(0.0, {"type": "y"}, 10)["server_event_seq"] == 2
+    assert journal.write(0.0, EVENT, 10).value == {"type": "x", "server_event_seq": 1}
+    assert journal.write(0.0, EVENT, 10).value["server_event_seq"] == 2
 
 
 def test_replay_gives_what_came_after() -> None:
@@ -60,16 +63,16 @@ def test_a_number_never_given_out_is_a_conflict() -> None:
 
 def test_entries_expire() -> None:
     journal = filled(2, ttl_s=60.0)
-    journal.write(50.0, {}, 10)
+    journal.write(50.0, EVENT, 10)
     assert seqs(journal, 2, now=61.0) == [3]
     assert seqs(journal, 1, now=61.0) is None
 
 
 def test_an_overflow_ends_sequencing_for_good() -> None:
     journal = filled(2, max_bytes=25)
-    assert "server_event_seq" not in journal.write(0.0, {"big": 1}, 10)
+    assert "server_event_seq" not in journal.write(0.0, EVENT, 10).value
     assert journal.overflowed
-    assert "server_event_seq" not in journal.write(0.0, {"small": 1}, 1)
+    assert "server_event_seq" not in journal.write(0.0, EVENT, 1).value
     assert seqs(journal, 2) is None
     journal.ack(2)
     assert journal.statistics() == {"entries": 0, "bytes": 0, "head": 2, "overflowed": True}
@@ -77,7 +80,7 @@ def test_an_overflow_ends_sequencing_for_good() -> None:
 
 def test_a_restart_goes_on_above_the_reserved_ceiling() -> None:
     journal = Journal(head=2000)
-    assert journal.write(0.0, {}, 1)["server_event_seq"] == 2001
+    assert journal.write(0.0, EVENT, 1).value["server_event_seq"] == 2001
     assert seqs(journal, 1999) is None
     assert seqs(journal, 2000) == [2001]
 
@@ -91,7 +94,7 @@ def test_numbers_have_no_gaps_and_bytes_stay_bounded(steps: list[tuple[str, int]
     journal, numbers = Journal(max_bytes=100), []
     for step, value in steps:
         if step == "w":
-            written = journal.write(0.0, {}, value)
+            written = journal.write(0.0, EVENT, value).value
             if "server_event_seq" in written:
                 numbers.append(written["server_event_seq"])
                 assert not journal.overflowed

@@ -10,12 +10,13 @@ from orchestrator.session.items import Item
 from orchestrator.session.outbox import Outbox, OutboxLimits, Outgoing, may_use_reserve
 from orchestrator.session.playback import Cursors
 from orchestrator.wire.errors import ServerFault
+from orchestrator.wire.server import Written
 
 LIMITS = OutboxLimits(max_bytes=100, max_events=4, reserve_bytes=30, reserve_events=2)
 
 
 def out(event: Event, size: int) -> Outgoing:
-    return Outgoing(event, {"type": event.type}, size)
+    return Outgoing(event, Written(event.type, "{}"), size)
 
 
 def notice(code: str = "n", size: int = 10) -> Outgoing:

@@ -165,9 +165,9 @@ def test_an_error_names_the_clients_event() -> None:
 
 
 def project(event: ev.Event, **config: Any) -> dict[str, Any]:
-    payload = Projection("duplex-1", CountingIds()).payload(event, SessionConfig("m", **config))
-    assert payload is not None
-    return payload
+    written = Projection("duplex-1", CountingIds()).written(event, SessionConfig("m", **config))
+    assert written is not None and written.value["type"] == written.type
+    return written.value
 
 
 def test_audio_in_the_clients_format() -> None:
@@ -291,6 +291,6 @@ def test_ticks_are_told_only_to_whom_asks_and_only_decisions_are_ticks() -> None
     tick = ev.TickEvent(F0, {"tick": 1, "action": "silence"})
     dropped = ev.TickEvent(F0, {"tick": 1, "action": "silence", "status": "dropped"})
     asking = SessionConfig("m", include=("vigil.tick",))
-    assert projection.payload(tick, SessionConfig("m")) is None
-    assert projection.payload(tick, asking) is not None
-    assert projection.payload(dropped, asking) is None
+    assert projection.written(tick, SessionConfig("m")) is None
+    assert projection.written(tick, asking) is not None
+    assert projection.written(dropped, asking) is None

@@ -89,10 +89,12 @@ GA_EVENTS: list[s.ServerEvent] = [
 
 @pytest.mark.parametrize("event", GA_EVENTS, ids=lambda e: e.type)
 def test_the_sdk_accepts_every_event_strictly(event: s.ServerEvent) -> None:
-    parsed = GA.validate_python(event.payload(7), strict=True)
-    assert parsed.type == event.type
-    assert event.payload(7)["server_event_seq"] == 7
-    assert GA.validate_json(s.encode(event)).type == event.type
+    written = event.written()
+    parsed = GA.validate_python(written.numbered(7).value, strict=True)
+    assert parsed.type == event.type == written.type
+    assert written.numbered(7).value == {**written.value, "server_event_seq": 7}
+    assert written.size == len(written.text.encode())
+    assert GA.validate_json(written.text).type == event.type
 
 
 def test_every_event_of_the_sdk_that_we_have_is_tried() -> None:
@@ -112,16 +114,16 @@ def test_every_event_of_the_sdk_that_we_have_is_tried() -> None:
 
 
 def test_nulls_are_sent_where_the_protocol_wants_them() -> None:
-    assert s.ItemAdded(event_id="e", item=USER).payload()["previous_item_id"] is None
-    assert "transcript" not in s.ItemAdded(event_id="e", item=USER).payload()["item"]["content"][1]
+    assert s.ItemAdded(event_id="e", item=USER).written().value["previous_item_id"] is None
+    assert "transcript" not in s.ItemAdded(event_id="e", item=USER).written().value["item"]["content"][1]
 
 
 @pytest.mark.parametrize("event", GA_EVENTS, ids=lambda e: e.type)
 def test_the_beta_dialect_has_only_its_own_names(event: s.ServerEvent) -> None:
-    text = repr(translate(event.payload(1), Dialect.BETA))
+    text = repr(translate(event.written().value, Dialect.BETA))
     assert "output_audio'" not in text.replace("output_audio_buffer", "")
     assert "response.output_" not in text.replace("response.output_item", "")
-    assert translate(event.payload(1), Dialect.GA) == event.payload(1)
+    assert translate(event.written().value, Dialect.GA) == event.written().value
 
 
 def test_the_dialect_is_asked_for_by_header() -> None:
