@@ -6,12 +6,15 @@ import asyncio
 import io
 import math
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps
+
+Result = TypeVar("Result")
 
 JPEG_MAGIC = b"\xff\xd8\xff"
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -25,12 +28,15 @@ class FrameError(Exception):
 
     :param code: ``invalid_image``: broken, truncated or empty; ``unsupported_image``: neither JPEG nor PNG;
         ``frame_too_large``: more bytes or pixels than are decoded
+
+    ``place``: which one it is of several that were checked together
     """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.place = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +158,15 @@ def _check(data: bytes, bounds: FrameBounds, formats: tuple[str, ...] | None) ->
         turned = image.getexif().get(_ORIENTATION, 1) in range(2, 9)
         still = not getattr(image, "is_animated", False)
         plain = image.mode in ("RGB", "L") and "transparency" not in image.info and formats is not None
-        fits = bounds.holds(width, height)
-        if not fits and width * height > bounds.max_pixels:
-            # The JPEG decoder halves the picture while it decodes, as long as enough is left to resize.
+        passes = bounds.holds(width, height) and plain and still and not turned
+        # The JPEG decoder makes the picture smaller while it decodes: as small as can be where it is decoded
+        # only to see whether it can be (all its data is read even so), else so that enough is left to resize.
+        if passes:
+            image.draft(None, (1, 1))
+        elif width * height > bounds.max_pixels:
             image.draft(None, (math.isqrt(bounds.max_pixels) * 2,) * 2)
         image.load()
-        if fits and plain and still and not turned:
+        if passes:
             return CheckedFrame(data, width, height, passed_through=True)
         upright = ImageOps.exif_transpose(image) if turned else image
         if turned and upright.size != image.size:
@@ -186,10 +195,10 @@ class FrameGate:
     """Checks frames in worker threads, so many at a time; callers wait their turn.
 
     :param bounds: of every frame
-    :param workers: threads
+    :param workers: threads; more than there are cores, since what follows a check there may wait for a disk
     """
 
-    def __init__(self, bounds: FrameBounds, workers: int = 2) -> None:
+    def __init__(self, bounds: FrameBounds, workers: int = 4) -> None:
         self._bounds = bounds
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="frame-check")
         # One slot a worker: the pool's own queue stays empty, and what waits is its caller.
@@ -197,8 +206,18 @@ class FrameGate:
         self._waiting = 0
         self._counts: Counter[str] = Counter()
 
-    async def check(self, data: bytes, max_pixels: int | None = None) -> CheckedFrame:
-        """See :func:`check_frame`. ``max_pixels``: instead of the bounds' own."""
+    async def check(
+        self,
+        frames: Sequence[bytes],
+        max_pixels: int | None,
+        then: Callable[[Sequence[CheckedFrame]], Result],
+    ) -> Result:
+        """Frames that come together: all of them are sound or the first that is not is refused.
+
+        :param max_pixels: instead of the bounds' own
+        :param then: called with the checked frames in the same thread: its result is what is returned
+        :raises FrameError: see :func:`check_frame`
+        """
         bounds = self._bounds
         if max_pixels is not None and max_pixels != bounds.max_pixels:
             bounds = replace(bounds, max_pixels=max_pixels, min_pixels=min(bounds.min_pixels, max_pixels))
@@ -209,19 +228,48 @@ class FrameGate:
             self._waiting -= 1
         loop = asyncio.get_running_loop()
         try:
-            work = self._pool.submit(check_frame, data, bounds)
+            work = self._pool.submit(self._checked, frames, bounds, then)
         except BaseException:
             self._slots.release()
             raise
-        # The slot is free when the thread is, even if the caller has left by then.
-        work.add_done_callback(lambda done: _from_thread(loop, self._slots))
+        waiter: asyncio.Future[tuple[list[str], Result]] = loop.create_future()
+
+        def done(_: object) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._done, work, waiter)
+
+        work.add_done_callback(done)
         try:
-            checked = await asyncio.wrap_future(work)
+            outcomes, result = await waiter
         except FrameError as refused:
             self._counts[refused.code] += 1
             raise
-        self._counts["passed_through" if checked.passed_through else "encoded"] += 1
-        return checked
+        self._counts.update(outcomes)
+        return result
+
+    def _done(self, work: Future[Any], waiter: asyncio.Future[Any]) -> None:
+        """The slot is free when the thread is, even if the caller has left by then."""
+        self._slots.release()
+        if waiter.done():
+            return
+        if (error := work.exception()) is not None:
+            waiter.set_exception(error)
+        else:
+            waiter.set_result(work.result())
+
+    @staticmethod
+    def _checked(
+        frames: Sequence[bytes], bounds: FrameBounds, then: Callable[[Sequence[CheckedFrame]], Result]
+    ) -> tuple[list[str], Result]:
+        checked: list[CheckedFrame] = []
+        for place, data in enumerate(frames):
+            try:
+                checked.append(check_frame(data, bounds))
+            except FrameError as refused:
+                refused.place = place
+                raise
+        outcomes = ["passed_through" if each.passed_through else "encoded" for each in checked]
+        return outcomes, then(checked)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -229,8 +277,3 @@ class FrameGate:
     def statistics(self) -> dict[str, Any]:
         """Frames by outcome (``passed_through``, ``encoded``, error codes), and how many wait now."""
         return {**self._counts, "waiting": self._waiting}
-
-
-def _from_thread(loop: asyncio.AbstractEventLoop, slots: asyncio.Semaphore) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(slots.release)

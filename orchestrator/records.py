@@ -35,7 +35,7 @@ _WRITER = {
     "failed": ("store_failures_total", "shares of sessions that could not be written"),
     "retries": ("store_retries_total", "transactions tried again"),
     "largest": ("store_largest_transaction_facts", "facts of the largest transaction so far"),
-    "waiting": ("store_waiting", "logs and frames that wait to be written"),
+    "waiting": ("store_waiting", "sessions with facts or frames that wait to be written"),
 }
 
 

@@ -16,7 +16,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from memory.render import RENDERER
 from memory.store.store import Store
 from memory.store.transient import TransientFrames
 from orchestrator.backends.replay.backend import ReplayBackend
+from orchestrator.backends.replay.intake import Stored
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.request import EngineLimits
 from orchestrator.runtime.permits import Permits
@@ -116,8 +117,10 @@ def _hour(engine: AccountingEngine, before: dict[str, int], backend: ReplayBacke
     return hour
 
 
-async def _unchecked(data: bytes, max_pixels: int) -> CheckedFrame:
-    return CheckedFrame(data, 448, 448, passed_through=True)
+async def _unchecked(
+    frames: Sequence[bytes], max_pixels: int, then: Callable[[Sequence[CheckedFrame]], Stored]
+) -> Stored:
+    return then([CheckedFrame(data, 448, 448, passed_through=True) for data in frames])
 
 
 async def _read(backend: ReplayBackend) -> None:

@@ -36,6 +36,7 @@ from evals.load.job import percentile
 from memory.store.transient import TransientFrames, TransientLog
 from orchestrator.backends.replay.backend import ReplayBackend
 from orchestrator.backends.replay.decide import DecideOptions
+from orchestrator.backends.replay.intake import Stored
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.engine_fit import BACKGROUND, LIVE_TICKS
 from orchestrator.engines.fleet import Fleet, Home, Host
@@ -123,8 +124,10 @@ class Case:
         return f"{'often' if self.frames > 1 else 'source'}, {'together' if self.together else 'scattered'}"
 
 
-async def _checked(data: bytes, max_pixels: int) -> CheckedFrame:
-    return CheckedFrame(data, SIDE, SIDE, passed_through=True)
+async def _checked(
+    frames: Sequence[bytes], max_pixels: int, then: Callable[[Sequence[CheckedFrame]], Stored]
+) -> Stored:
+    return then([CheckedFrame(data, SIDE, SIDE, passed_through=True) for data in frames])
 
 
 class Run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 from collections.abc import Callable, Sequence
@@ -58,8 +57,10 @@ class ClipFrames:
         self._tape = tape
         self.index: dict[str, str] = {}
 
+    def write(self, uuid: str, data: bytes) -> None:
+        self.index[uuid] = self._pictures.keep(data)
+
     async def put(self, uuid: str, data: bytes) -> None:
-        self.index[uuid] = await asyncio.to_thread(self._pictures.keep, data)
         await self._tape.enter()
         self._tape.kept(uuid)
 

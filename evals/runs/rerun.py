@@ -275,8 +275,6 @@ class _HeldFrames(ClipFrames):
         self.came = asyncio.Event()
 
     async def put(self, uuid: str, data: bytes) -> None:
-        # In this thread: it is kept already, so only its digest is made.
-        self.index[uuid] = self._pictures.keep(data)
         place = asyncio.Event()
         self._places[uuid].append(place)
         self.came.set()

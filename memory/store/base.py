@@ -20,7 +20,13 @@ class Entry:
 class FrameStore(Protocol):
     """Encoded frames, content-addressed. A frame is durable before it is sent to an engine."""
 
-    async def put(self, uuid: str, data: bytes) -> None: ...
+    def write(self, uuid: str, data: bytes) -> None:
+        """Make the bytes durable. It blocks, so it is called in a thread; ``put`` follows, or nobody will
+        know of them."""
+
+    async def put(self, uuid: str, data: bytes) -> None:
+        """Take a frame that was written. Facts that are appended to the session's log from now on are
+        durable no sooner than it."""
 
     def get(self, uuid: str) -> bytes:
         """The bytes; raises ``KeyError`` when they were deleted or have expired."""

@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -25,7 +26,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 class FrameFiles:
     """``folder/ab/cd/abcd...``: one file a frame.
 
-    :param workers: threads; each caller awaits its own work
+    :param workers: threads for what is not done in the caller's
     :param timeout_s: deadline of one piece of work
     """
 
@@ -47,15 +48,26 @@ class FrameFiles:
         """The file name of a tenant's frame: a hash, so no identity can point outside the folder."""
         return hashlib.sha256(f"{len(tenant)}:{tenant}{uuid}".encode()).hexdigest()
 
-    async def write(self, name: str, data: bytes) -> None:
-        """Return once the file is durable; a file that is there already is left as it is.
+    def write(self, name: str, data: bytes) -> None:
+        """Return once the file is durable; a file that is there already is left as it is. In the caller's
+        thread, which it blocks.
+
+        :raises StoreError: the disk refused
+        """
+        if self._closed:
+            raise StoreError("the store is closed")
+        with _told():
+            self._write(name, data)
+
+    async def write_again(self, name: str, data: bytes) -> None:
+        """The same in a thread of its own.
 
         :raises StoreError: the disk refused or was too slow
         """
         await self._run(self._write, name, data)
 
     def exists(self, name: str) -> bool:
-        return self._path(name).exists()
+        return os.access(f"{self._folder}/{name[:2]}/{name[2:4]}/{name}", os.F_OK)
 
     def read(self, name: str) -> bytes:
         """The bytes; raises ``KeyError`` when there is no such file, ``StoreError`` when it can't be read."""
@@ -91,12 +103,9 @@ class FrameFiles:
         if self._closed:
             raise StoreError("the store is closed")
         loop = asyncio.get_running_loop()
-        try:
+        with _told():
             async with asyncio.timeout(self._timeout_s):
                 return await loop.run_in_executor(self._pool, partial(work, *arguments))
-        except (OSError, TimeoutError) as error:
-            reason = str(error) or type(error).__name__
-            raise StoreError(f"the frames folder did not do it: {reason}") from error
 
     def _path(self, name: str) -> Path:
         return Path(f"{self._folder}/{name[:2]}/{name[2:4]}/{name}")
@@ -104,9 +113,9 @@ class FrameFiles:
     def _write(self, name: str, data: bytes) -> None:
         """Each call of the system lets go of the interpreter, and has to wait for it afterwards while the
         event loop is busy: there are as few of them as can be."""
-        path = self._path(name)
-        if path.exists():
+        if self.exists(name):
             return
+        path = self._path(name)
         temporary = Path(f"{path}.{self._mark}{next(self._numbers):x}.tmp")
         try:
             file = os.open(temporary, _NEW, 0o600)
@@ -141,6 +150,15 @@ class FrameFiles:
             else:
                 left_over.append(path)
         return frames, left_over
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, TimeoutError) as error:
+        reason = str(error) or type(error).__name__
+        raise StoreError(f"the frames folder did not do it: {reason}") from error
 
 
 def _unlink(paths: list[Path]) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from memory.store.errors import FrameTooLarge, SessionGone
+from memory.store.errors import FrameTooLarge
 from memory.store.files import FrameFiles
-from memory.store.retention import Retention
+from memory.store.log import DurableLog, FrameWrite
 from memory.store.transient import TransientFrames
-from memory.store.writer import FrameWrite, GroupWriter
+
+UNRECORDED = 8
+"""Frames of a session whose records may wait for the database while more are taken."""
 
 
 class SessionFrames:
@@ -19,61 +20,44 @@ class SessionFrames:
     A frame put by several sessions is stored once and stays until the last of them is deleted, or until
     the newest ``expires_ms`` has passed.
 
+    :param log: the session's, with which its frames are recorded
     :param frame_retention_ms: how long a frame is kept after it was last put; ``None``: with its session
     :param cache: frames kept in memory, under their file names
-    :param fence: see ``DurableLog``
     """
 
     def __init__(
         self,
-        session: str,
+        log: DurableLog,
         tenant: str,
         *,
         files: FrameFiles,
-        writer: GroupWriter,
-        retention: Retention,
         cache: TransientFrames,
         now_ms: Callable[[], int],
         frame_retention_ms: int | None,
-        fence: int | None = None,
     ) -> None:
-        self._session = session
+        self._log = log
         self._tenant = tenant
         self._files = files
-        self._writer = writer
-        self._retention = retention
         self._cache = cache
         self._now_ms = now_ms
         self._frame_retention_ms = frame_retention_ms
-        self._fence = fence
+
+    def write(self, uuid: str, data: bytes) -> None:
+        """See ``FrameStore.write``. Raises ``StoreError``."""
+        self._files.write(FrameFiles.name(self._tenant, uuid), data)
 
     async def put(self, uuid: str, data: bytes) -> None:
-        """Return once the frame and its record are durable. Raises ``StoreError``."""
+        """Take a frame that was written: its record is durable when the log is flushed the next time, in one
+        transaction with the facts that are appended meanwhile. Waits where many frames have none yet. Raises
+        ``StoreError``."""
         file = FrameFiles.name(self._tenant, uuid)
-        await self._files.write(file, data)
         with suppress(FrameTooLarge):
             await self._cache.put(file, data)
         keep = self._frame_retention_ms
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        try:
-            await self._writer.record(
-                FrameWrite(
-                    session=self._session,
-                    tenant=self._tenant,
-                    uuid=uuid,
-                    file=file,
-                    size=len(data),
-                    expires_ms=None if keep is None else self._now_ms() + keep,
-                    done=done,
-                    fence=self._fence,
-                )
-            )
-        except SessionGone:
-            await self._retention.remove_unrecorded([file])
-            raise
-        # A deletion that ran between the two steps may have taken the file; now the record protects it.
-        if not self._files.exists(file):
-            await self._files.write(file, data)
+        expires_ms = None if keep is None else self._now_ms() + keep
+        self._log.attach(FrameWrite(self._log.session, self._tenant, uuid, file, data, expires_ms))
+        if self._log.unrecorded > UNRECORDED:
+            await self._log.flush()
 
     def get(self, uuid: str) -> bytes:
         """The bytes; raises ``KeyError`` when they were deleted or have expired, ``StoreError`` when the disk

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
@@ -22,11 +23,26 @@ Row = dict[str, Any]
 """A row of ``facts``: session, seq, at_ms, kind, data (JSON text)."""
 
 
+@dataclass(frozen=True, slots=True)
+class FrameWrite:
+    """A frame whose bytes are on disk and whose record is not yet.
+
+    :param expires_ms: Unix time after which the sweep may remove it, ``None``: never
+    """
+
+    session: str
+    tenant: str
+    uuid: str
+    file: str
+    data: bytes
+    expires_ms: int | None
+
+
 class LogWriter(Protocol):
     """What carries a log's rows to the database."""
 
     def touch(self, log: DurableLog) -> None:
-        """The log has new rows; they are written within the linger."""
+        """The log has new rows or frames; they are written within the linger."""
 
     def hurry(self) -> None:
         """Someone waits: write what there is now."""
@@ -36,9 +52,9 @@ class DurableLog:
     """Append-only facts of one session, numbered from 1 without gaps.
 
     ``append`` never waits; rows reach the database within the writer's linger, or as soon as someone
-    flushes. A crash loses at most what was not flushed, always from the end. After a failed write the log
-    takes nothing more: ``append`` and ``flush`` raise the error, and what is durable is learned by opening
-    the session again.
+    flushes. A crash loses at most what was not flushed, always from the end. Records of frames ride along, no
+    later than any fact that was appended after them. After a failed write the log takes nothing more:
+    ``append`` and ``flush`` raise the error, and what is durable is learned by opening the session again.
 
     :param seq: the last durable entry
     :param now_ms: Unix time in milliseconds, asked once per append
@@ -65,7 +81,10 @@ class DurableLog:
         self._max_pending = max_pending
         self._seq = self._durable = self._taken = seq
         self._pending: deque[Row] = deque()
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._frames: deque[FrameWrite] = deque()
+        self._frames_put = self._frames_taken = self._frames_durable = 0
+        self._left_over: list[str] = []
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._error: StoreError | None = None
         self._listeners = Listeners()
 
@@ -73,6 +92,11 @@ class DurableLog:
     def seq(self) -> int:
         """The newest entry, durable or not; 0 for an empty log."""
         return self._seq
+
+    @property
+    def unrecorded(self) -> int:
+        """Frames whose records are not durable."""
+        return len(self._frames)
 
     @property
     def error(self) -> StoreError | None:
@@ -104,18 +128,31 @@ class DurableLog:
         self._listeners.tell(entry)
         return entry.seq
 
+    def attach(self, frame: FrameWrite) -> None:
+        """Record a frame along with the facts.
+
+        :raises StoreError: an earlier write failed; the file is left over
+        """
+        if self._error is not None:
+            self._leave(frame)
+        self._raise_if_failed()
+        self._frames.append(frame)
+        self._frames_put += 1
+        self._writer.touch(self)
+
     async def flush(self, seq: int | None = None) -> None:
-        """Return once everything appended before the call is durable, or all up to ``seq``.
+        """Return once everything appended before the call is durable, or all up to ``seq``; the frames so far
+        are in any case.
 
         :raises StoreError: it will not be
         """
         self._raise_if_failed()
-        until = self._seq if seq is None else seq
-        if until <= self._durable:
+        until, frames = self._seq if seq is None else seq, self._frames_put
+        if until <= self._durable and frames <= self._frames_durable:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((until, waiter))
-        if until > self._taken:  # else it is on its way already
+        self._waiters.append((until, frames, waiter))
+        if until > self._taken or frames > self._frames_taken:  # else it is on its way already
             self._writer.hurry()
         await waiter
 
@@ -146,11 +183,13 @@ class DurableLog:
         return self._listeners.subscribe(callback)
 
     def statistics(self) -> dict[str, int]:
-        """``seq`` and ``durable`` (newest entries), ``pending``, ``waiters``, ``listeners``."""
+        """``seq`` and ``durable`` (newest entries), ``pending``, ``frames`` not recorded yet, ``waiters``,
+        ``listeners``."""
         return {
             "seq": self._seq,
             "durable": self._durable,
             "pending": len(self._pending),
+            "frames": self.unrecorded,
             "waiters": len(self._waiters),
             "listeners": len(self._listeners),
         }
@@ -165,24 +204,38 @@ class DurableLog:
             self._taken = rows[-1]["seq"]
         return rows
 
+    def take_frames(self) -> list[FrameWrite]:
+        """The frames not yet handed to a transaction. One that takes a fact takes all frames before it."""
+        frames = list(islice(self._frames, self._frames_taken - self._frames_durable, None))
+        self._frames_taken = self._frames_put
+        return frames
+
+    def take_left_over(self) -> list[str]:
+        """Files that were written for nothing: the log failed before their frames were recorded."""
+        files, self._left_over = self._left_over, []
+        return files
+
     @property
     def has_rows(self) -> bool:
         """True when ``take`` would return rows."""
         return self._error is None and self._taken < self._seq
 
-    def wrote(self, seq: int) -> None:
-        """Everything up to ``seq`` is durable."""
+    def wrote(self, rows: int, frames: int) -> None:
+        """The oldest so many rows and frames are durable."""
         if self._error is not None:
             return
-        self._durable = seq
-        while self._pending and self._pending[0]["seq"] <= seq:
-            self._pending.popleft()
+        for _ in range(rows):
+            self._durable = self._pending.popleft()["seq"]
+        for _ in range(frames):
+            self._frames.popleft()
+        self._frames_durable += frames
         if not self._waiters:
             return
         waiters, self._waiters = self._waiters, []
-        for until, waiter in waiters:
-            if until > seq:
-                self._waiters.append((until, waiter))
+        for entry in waiters:
+            until, put, waiter = entry
+            if until > self._durable or put > self._frames_durable:
+                self._waiters.append(entry)
             elif not waiter.done():
                 waiter.set_result(None)
 
@@ -193,10 +246,16 @@ class DurableLog:
         self._error = error
         self._pending.clear()
         self._taken = self._seq
+        while self._frames:
+            self._leave(self._frames.popleft())
         waiters, self._waiters = self._waiters, []
-        for _, waiter in waiters:
+        for _, _, waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(type(error)(error.message))
+
+    def _leave(self, frame: FrameWrite) -> None:
+        self._left_over.append(frame.file)
+        self._writer.touch(self)
 
     def _raise_if_failed(self) -> None:
         if self._error is not None:

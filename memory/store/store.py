@@ -84,8 +84,8 @@ class Store:
         self._keeping = keeping
         self._now_ms = now_ms
         self._cache = TransientFrames(cache_bytes)
-        self._writer = GroupWriter(database)
         self._retention = Retention(database, files, self._cache)
+        self._writer = GroupWriter(database, files, self._retention.remove_unrecorded)
         self._open: dict[str, DurableSession] = {}
         self._opening = asyncio.Lock()
         self.leases = leases
@@ -322,15 +322,12 @@ class Store:
             fence=fence,
         )
         frames = SessionFrames(
-            info.id,
+            log,
             info.tenant,
             files=self._files,
-            writer=self._writer,
-            retention=self._retention,
             cache=self._cache,
             now_ms=self._now_ms,
             frame_retention_ms=self._keeping.frame_ms,
-            fence=fence,
         )
         return DurableSession(
             info,

@@ -27,6 +27,9 @@ class TransientFrames:
         self._bytes = 0
         self._evicted = 0
 
+    def write(self, uuid: str, data: bytes) -> None:
+        """There is no disk."""
+
     async def put(self, uuid: str, data: bytes) -> None:
         """Keep ``data`` under ``uuid``. Raises ``FrameTooLarge`` when it exceeds the whole store."""
         if len(data) > self._max_bytes:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,8 +14,9 @@ from sqlalchemy import Connection, case, exists, insert, or_, select
 from memory.store.batch import write_batch
 from memory.store.database import FRAMES_LOCK, Database, Refused
 from memory.store.errors import LeaseLost, LogConflict, SessionGone, StoreError
+from memory.store.files import FrameFiles
 from memory.store.leases import lost_fences
-from memory.store.log import DurableLog, Row
+from memory.store.log import DurableLog, FrameWrite, Row
 from memory.store.schema import FACTS, FRAME_REFS, FRAMES, SESSIONS
 
 _PAUSES_S = (0.05, 0.2, 0.5, 1.0)
@@ -27,59 +27,36 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class FrameWrite:
-    """A frame whose bytes are on disk and whose record is not yet.
-
-    :param expires_ms: Unix time after which the sweep may remove it, ``None``: never
-    :param done: resolved when the record is durable
-    :param fence: see ``DurableLog``
-    """
-
-    session: str
-    tenant: str
-    uuid: str
-    file: str
-    size: int
-    expires_ms: int | None
-    done: asyncio.Future[None]
-    fence: int | None = None
-
-
-@dataclass(slots=True)
 class _Part:
-    """A share of a transaction that stands or falls as one: a log's facts, or a session's frames."""
+    """A log's share of a transaction, which stands or falls as one: facts, and frames that they may name."""
 
-    session: str
-    log: DurableLog | None = None
-    facts: list[Row] = field(default_factory=list)
-    frames: list[FrameWrite] = field(default_factory=list)
+    log: DurableLog
+    facts: list[Row]
+    frames: list[FrameWrite]
+
+    @property
+    def session(self) -> str:
+        return self.log.session
 
     @property
     def fence(self) -> int | None:
-        """Frames of one part have one fence; see ``GroupWriter._collect``."""
-        return self.log.fence if self.log is not None else self.frames[0].fence
+        return self.log.fence
 
     def succeed(self) -> None:
-        if self.log is not None:
-            self.log.wrote(self.facts[-1]["seq"])
-        for frame in self.frames:
-            if not frame.done.done():
-                frame.done.set_result(None)
+        self.log.wrote(len(self.facts), len(self.frames))
 
     def fail(self, error: StoreError) -> None:
-        if self.log is not None:
-            self.log.fail(error)
-        for frame in self.frames:
-            if not frame.done.done():
-                frame.done.set_exception(type(error)(error.message))
+        self.log.fail(error)
 
 
 class GroupWriter:
-    """Collects rows of all logs and writes them in batches, one transaction at a time.
+    """Collects rows and frames of all logs and writes them in batches, one transaction at a time.
 
     A refused batch (another process wrote one of its logs, a session was deleted) is written again
     session by session, so one session's fault stays in that session.
 
+    :param files: of the frames
+    :param unrecorded: removes files that no record names
     :param linger_s: rows nobody waits for are written after this long
     :param max_rows: facts of one transaction
     :param patience_s: how long a transaction is tried again while the database is away; a try that broke
@@ -87,16 +64,25 @@ class GroupWriter:
     """
 
     def __init__(
-        self, database: Database, *, linger_s: float = 0.25, max_rows: int = 5000, patience_s: float = 15.0
+        self,
+        database: Database,
+        files: FrameFiles,
+        unrecorded: Callable[[Sequence[str]], Awaitable[object]],
+        *,
+        linger_s: float = 0.25,
+        max_rows: int = 5000,
+        patience_s: float = 15.0,
     ) -> None:
         self._database = database
+        self._files = files
+        self._unrecorded = unrecorded
         self._upsert_frame = _upsert_frame(database)
         self._upsert_ref = database.insert(FRAME_REFS).on_conflict_do_nothing()
         self._linger_s = linger_s
         self._max_rows = max_rows
         self._patience_s = patience_s
         self._logs: dict[DurableLog, None] = {}
-        self._frames: deque[FrameWrite] = deque()
+        self._left_over: list[str] = []
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
@@ -117,14 +103,6 @@ class GroupWriter:
     def hurry(self) -> None:
         self._wake.set()
 
-    async def record(self, frame: FrameWrite) -> None:
-        """Return once the frame's record is durable. Each caller waits, so callers bound this queue."""
-        if self._closing:
-            raise StoreError("the store is closed")
-        self._frames.append(frame)
-        self._wake.set()
-        await frame.done
-
     async def close(self) -> None:
         """Write what waits, then end the task."""
         self._closing = True
@@ -135,8 +113,8 @@ class GroupWriter:
 
     def statistics(self) -> dict[str, int]:
         """``transactions``, ``facts`` and ``frames`` written, sessions' shares ``failed``, ``retries``, the
-        ``largest`` transaction in facts, and ``waiting`` logs and frames."""
-        return {**self._counts, "waiting": len(self._logs) + len(self._frames)}
+        ``largest`` transaction in facts, and ``waiting`` logs."""
+        return {**self._counts, "waiting": len(self._logs)}
 
     async def _run(self) -> None:
         while True:
@@ -146,8 +124,9 @@ class GroupWriter:
                 begun = self._loop.time()
                 await self._write(parts)
                 self.on_write(self._loop.time() - begun)
+            await self._remove_left_over()
             if self._closing:
-                if not self._logs and not self._frames:
+                if not self._logs:
                     return
                 self._wake.set()
 
@@ -158,19 +137,15 @@ class GroupWriter:
         parts: list[_Part] = []
         room = self._max_rows
         for log in list(self._logs):
-            rows = log.take(room)
+            self._left_over += log.take_left_over()
+            frames, rows = log.take_frames(), log.take(room)
             room -= len(rows)
-            if rows:
-                parts.append(_Part(log.session, log, rows))
+            if rows or frames:
+                parts.append(_Part(log, rows, frames))
             if log.has_rows:
                 self._wake.set()  # the rest rides the next transaction
                 break
             del self._logs[log]
-        frames: dict[tuple[str, int | None], _Part] = {}
-        while self._frames:
-            frame = self._frames.popleft()
-            frames.setdefault((frame.session, frame.fence), _Part(frame.session)).frames.append(frame)
-        parts.extend(frames.values())
         return sorted(parts, key=lambda part: part.session)  # one order everywhere: no deadlock
 
     async def _write(self, parts: Sequence[_Part], uncertain: bool = False) -> None:
@@ -197,9 +172,28 @@ class GroupWriter:
                 _log.exception("the store's writer met an error it does not know")
                 self._fail(parts, StoreError(f"the store's writer failed: {error!r}"))
             else:
-                for part in parts:
-                    part.succeed()
+                await self._succeed(parts)
             return
+
+    async def _succeed(self, parts: Sequence[_Part]) -> None:
+        for part in parts:
+            try:
+                for frame in part.frames:
+                    # A deletion that ran before the record was there may have taken the file; now it is safe.
+                    if not self._files.exists(frame.file):
+                        await self._files.write_again(frame.file, frame.data)
+            except StoreError as error:
+                self._fail([part], error)
+            else:
+                part.succeed()
+
+    async def _remove_left_over(self) -> None:
+        files, self._left_over = self._left_over, []
+        if files:
+            try:
+                await self._unrecorded(files)
+            except StoreError as error:  # the sweep finds them
+                _log.warning("files of frames that were not recorded stay for now: %s", error)
 
     async def _write_apart(self, parts: Sequence[_Part], uncertain: bool) -> None:
         if len(parts) > 1:
@@ -209,9 +203,13 @@ class GroupWriter:
         part = parts[0]
         try:
             if uncertain and part.facts and await self._database.read(partial(_has_row, part.facts[-1])):
-                part.succeed()
-            else:
-                self._fail(parts, await self._database.read(partial(_why_refused, part.session, part.fence)))
+                await self._succeed(parts)
+                return
+            why = await self._database.read(partial(_why_refused, part.session, part.fence))
+            if part.frames:  # before anybody learns that there is nothing
+                self._left_over += [frame.file for frame in part.frames]
+                await self._remove_left_over()
+            self._fail(parts, why)
         except StoreError as error:
             self._fail(parts, error)
 
@@ -270,7 +268,7 @@ def _frame_row(frame: FrameWrite) -> dict[str, Any]:
         "tenant": frame.tenant,
         "uuid": frame.uuid,
         "file": frame.file,
-        "size": frame.size,
+        "size": len(frame.data),
         "expires_ms": frame.expires_ms,
     }
 

@@ -7,6 +7,7 @@ import io
 import struct
 import threading
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,15 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import bridges.frames
-from bridges.frames import FrameBounds, FrameError, FrameGate, bounded_size, check_frame, convert_picture
+from bridges.frames import (
+    CheckedFrame,
+    FrameBounds,
+    FrameError,
+    FrameGate,
+    bounded_size,
+    check_frame,
+    convert_picture,
+)
 from tests.fakes.pictures import jpeg, png
 
 BOUNDS = FrameBounds(min_pixels=32 * 32, max_pixels=256 * 256, multiple=32)
@@ -109,6 +118,34 @@ def test_an_animation_is_its_first_picture() -> None:
     assert np.asarray(opened(checked.data))[0, 0, 0] > 200
 
 
+@given(
+    st.sampled_from(
+        [jpeg(3, 96, 64), encoded(halves(64, 96), progressive=True), encoded(Image.new("L", (64, 64)))]
+    ),
+    st.integers(0, 3000),
+    st.lists(st.tuples(st.integers(2, 3000), st.integers(0, 255)), max_size=3),
+)
+def test_a_frame_is_taken_just_where_all_of_it_can_be_decoded(
+    whole: bytes, cut: int, changes: list[tuple[int, int]]
+) -> None:
+    """It is decoded small, which must not make the check any milder."""
+    data = bytearray(whole[: max(4, len(whole) - cut)])
+    for place, value in changes:
+        data[place % len(data)] = value
+    data[:3] = whole[:3]
+    try:
+        sound = bool(opened(bytes(data)).size)
+    except Exception:
+        sound = False
+    try:
+        taken = check_frame(bytes(data), BOUNDS).passed_through
+    except FrameError:
+        taken = False
+    assert taken <= sound
+    if sound and not changes:
+        assert taken
+
+
 def png_header(width: int, height: int) -> bytes:
     """A PNG that claims a size and holds nearly nothing."""
 
@@ -173,15 +210,36 @@ def test_pictures_from_disk_may_have_any_format() -> None:
         convert_picture(b"text", BOUNDS)
 
 
+async def checked(gate: FrameGate, data: bytes, max_pixels: int | None = None) -> CheckedFrame:
+    return await gate.check([data], max_pixels, lambda frames: frames[0])
+
+
 async def test_a_session_may_ask_for_smaller_frames_than_the_gate_allows() -> None:
     gate = FrameGate(FrameBounds(64 * 64, 512 * 512, 32))
     data = jpeg(3, 512, 512)
-    assert (await gate.check(data)).passed_through
-    smaller = await gate.check(data, 256 * 256)
+    assert (await checked(gate, data)).passed_through
+    smaller = await checked(gate, data, 256 * 256)
     assert (smaller.width, smaller.height, smaller.passed_through) == (256, 256, False)
-    tiny = await gate.check(data, 32 * 32)  # below what the gate enlarges to
+    tiny = await checked(gate, data, 32 * 32)  # below what the gate enlarges to
     assert (tiny.width, tiny.height) == (32, 32)
-    assert (await gate.check(data, 512 * 512)).passed_through
+    assert (await checked(gate, data, 512 * 512)).passed_through
+    gate.close()
+
+
+async def test_frames_that_come_together_are_all_sound_or_none_goes_on() -> None:
+    gate = FrameGate(BOUNDS)
+    seen: list[int] = []
+
+    def then(frames: Sequence[CheckedFrame]) -> str:
+        assert threading.current_thread() is not threading.main_thread()
+        seen.append(len(frames))
+        return "done"
+
+    assert await gate.check([jpeg(1, 64, 64), png(2, 64, 64)], None, then) == "done"
+    with pytest.raises(FrameError) as refused:
+        await gate.check([jpeg(1, 64, 64), b"junk"], None, then)
+    assert refused.value.place == 1 and seen == [2]
+    assert gate.statistics() == {"passed_through": 2, "unsupported_image": 1, "waiting": 0}
     gate.close()
 
 
@@ -196,7 +254,7 @@ async def test_the_gate_bounds_its_threads(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(bridges.frames, "check_frame", slow)
     gate = FrameGate(BOUNDS, workers=2)
-    tasks = [asyncio.create_task(gate.check(jpeg(5))) for _ in range(6)]
+    tasks = [asyncio.create_task(checked(gate, jpeg(5))) for _ in range(6)]
     for _ in range(2):
         assert await asyncio.to_thread(entered.acquire, True, 10)
     assert gate.statistics()["waiting"] == 4
@@ -207,6 +265,6 @@ async def test_the_gate_bounds_its_threads(monkeypatch: pytest.MonkeyPatch) -> N
     done = await asyncio.gather(*tasks[1:])
     assert len(done) == 5 and gate.statistics()["passed_through"] == 5
     with pytest.raises(FrameError):
-        await gate.check(b"junk")
+        await checked(gate, b"junk")
     assert gate.statistics()["unsupported_image"] == 1
     gate.close()

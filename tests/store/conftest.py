@@ -86,6 +86,13 @@ async def new_session(store: Store, name: str = "s1", tenant: str = "t", **more:
     return await store.create(name, tenant=tenant, model="m", pack_digest="p", renderer=1, **more)
 
 
+async def put(session: DurableSession, uuid: str, data: bytes) -> None:
+    """Keep a frame of a session; return when it and its record are durable."""
+    await asyncio.to_thread(session.frames.write, uuid, data)
+    await session.frames.put(uuid, data)
+    await session.log.flush()
+
+
 class HeldWrites:
     """Stops a store's write transactions before they begin, until they are let go.
 

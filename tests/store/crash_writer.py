@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from memory.store.store import Store
+from tests.store.conftest import put
 
 
 async def main(url: str, folder: str) -> None:
@@ -18,7 +19,7 @@ async def main(url: str, folder: str) -> None:
         session = await store.session(name)
         while True:
             uuid = f"{name}-{session.log.seq}"
-            await session.frames.put(uuid, uuid.encode() * 5000)
+            await put(session, uuid, uuid.encode() * 5000)
             session.log.append("frame_seen", {"uuid": uuid})
             seq = session.log.append("tick_answered", {"after": uuid, "text": "x" * 3000})
             await session.log.flush()

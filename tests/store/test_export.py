@@ -9,7 +9,7 @@ import pytest
 
 from memory.store.errors import SessionGone
 from memory.store.store import DAY_MS, Store
-from tests.store.conftest import Clock, new_session
+from tests.store.conftest import Clock, new_session, put
 
 
 async def unpack(store: Store, session: str) -> dict[str, bytes]:
@@ -20,8 +20,8 @@ async def unpack(store: Store, session: str) -> dict[str, bytes]:
 
 async def test_an_export_holds_facts_and_frames(store: Store, clock: Clock) -> None:
     session = await new_session(store, alias="door")
-    await session.frames.put("f1", b"jpeg one")
-    await session.frames.put("f2", b"jpeg two")
+    await put(session, "f1", b"jpeg one")
+    await put(session, "f2", b"jpeg two")
     for i in range(2001):
         session.log.append("frame_seen", {"i": i, "text": "ä\n"})
     members = await unpack(store, "s1")
@@ -49,7 +49,7 @@ async def test_a_session_that_is_not_open_exports_too_and_expired_frames_are_abs
     store: Store, clock: Clock
 ) -> None:
     session = await new_session(store)
-    await session.frames.put("f", b"x")
+    await put(session, "f", b"x")
     await session.release()
     assert (await store._retention.sweep(clock.now + DAY_MS, keep=["s1"])).frames == 1
     members = await unpack(store, "s1")

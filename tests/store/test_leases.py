@@ -11,7 +11,7 @@ from memory.store.errors import LeaseLost, OwnedElsewhere, SessionGone, StoreErr
 from memory.store.leases import Process
 from memory.store.store import Store
 from tests.fakes.postgres import PrivatePostgres
-from tests.store.conftest import Clock, new_session
+from tests.store.conftest import Clock, new_session, put
 from tests.store.processes import Processes
 
 LONG_S = 600.0
@@ -46,7 +46,7 @@ async def test_a_dead_owner_is_followed_and_can_write_no_more(processes: Process
     with pytest.raises(LeaseLost):
         await session.log.flush()
     with pytest.raises(LeaseLost):
-        await session.frames.put("f", b"x")
+        await put(session, "f", b"x")
     with pytest.raises(StoreError):
         await session.close()
     assert (await other.info("s1")).closed_ms is None

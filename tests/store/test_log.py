@@ -10,7 +10,7 @@ from memory.store.log import DurableLog
 from memory.store.store import Store
 from memory.store.writer import GroupWriter
 from orchestrator.keeping import WatchedLog
-from tests.store.conftest import Clock, Stores, new_session
+from tests.store.conftest import Clock, HeldWrites, Stores, new_session, put
 
 
 async def test_appends_are_numbered_and_durable_after_flush(
@@ -104,11 +104,38 @@ async def test_many_sessions_share_a_transaction(store: Store) -> None:
     assert store.statistics()["writer"]["transactions"] - before == 1
 
 
+async def test_a_frame_and_the_facts_that_name_it_share_a_transaction(stores: Stores, store: Store) -> None:
+    session = await new_session(store)
+    before = store.statistics()["writer"]["transactions"]
+    session.frames.write("f", b"x")
+    await session.frames.put("f", b"x")
+    session.log.append("frame_seen", {"uuid": "f"})
+    assert session.log.statistics()["frames"] == 1
+    await session.log.flush()
+    assert store.statistics()["writer"]["transactions"] - before == 1
+    assert session.log.statistics()["frames"] == 0
+    assert (await (await stores.open()).session("s1")).frames.get("f") == b"x"
+
+
+async def test_a_frame_alone_waits_for_its_record_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await new_session(store)
+    session.frames.write("f", b"x")
+    with monkeypatch.context() as patch:
+        held = HeldWrites(store, patch)
+        await session.frames.put("f", b"x")
+        flush = asyncio.create_task(session.log.flush())
+        await held.waiting.wait()
+        assert not flush.done()
+        held.let_go()
+        await flush
+    await session.log.flush()
+
+
 async def test_large_backlogs_go_in_several_transactions(url: str, clock: Clock, store: Store) -> None:
     await new_session(store, "s1")
     await new_session(store, "s2")
     database = await Database.open(url)
-    writer = GroupWriter(database, max_rows=10)
+    writer = GroupWriter(database, store._files, store._retention.remove_unrecorded, max_rows=10)
     logs = [DurableLog(name, 0, database=database, writer=writer, now_ms=clock) for name in ("s1", "s2")]
     for log in logs:
         for _ in range(25):
@@ -137,7 +164,7 @@ async def test_close_writes_what_waits_and_a_closed_store_refuses(stores: Stores
     with pytest.raises(StoreError):
         await session.log.flush()
     with pytest.raises(StoreError):
-        await session.frames.put("f", b"x")
+        await put(session, "f", b"x")
 
 
 async def test_a_released_session_takes_no_more(store: Store) -> None:

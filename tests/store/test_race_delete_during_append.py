@@ -10,7 +10,7 @@ import pytest
 
 from memory.store.errors import SessionGone
 from memory.store.store import Store
-from tests.store.conftest import HeldWrites, Stores, new_session
+from tests.store.conftest import HeldWrites, Stores, new_session, put
 from tests.store.test_retention import files, rows
 
 
@@ -46,7 +46,7 @@ async def test_deleted_by_another_process_while_it_goes_on(stores: Stores, store
         while True:
             number += 1
             session.log.append("k", {"i": number})
-            await session.frames.put(f"f{number}", b"x%d" % number)
+            await put(session, f"f{number}", b"x%d" % number)
             await session.log.flush()
 
     async def work_on_other() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from memory.store.errors import StoreError
 from memory.store.store import Store
-from tests.store.conftest import HeldWrites, new_session
+from tests.store.conftest import HeldWrites, new_session, put
 
 
 async def test_every_waiter_learns_of_the_failure(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +25,7 @@ async def test_every_waiter_learns_of_the_failure(store: Store, monkeypatch: pyt
         await held.waiting.wait()
         session.log.append("lost", {})
         late = asyncio.create_task(session.log.flush())
-        frame = asyncio.create_task(session.frames.put("f", b"x"))
+        frame = asyncio.create_task(put(session, "f", b"x"))
         await asyncio.sleep(0)
         held.let_go(StoreError("the disk is gone"))
         results = await asyncio.gather(early, late, frame, return_exceptions=True)

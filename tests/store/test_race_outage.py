@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from memory.store.errors import LogConflict, StoreError
 from memory.store.store import Store
 from tests.fakes.postgres import PrivatePostgres
-from tests.store.conftest import Clock, Stores, new_session
+from tests.store.conftest import Clock, Stores, new_session, put
 
 
 def break_off_after_commit(store: Store, patch: pytest.MonkeyPatch) -> None:
@@ -38,7 +38,7 @@ async def test_a_commit_whose_answer_was_lost_is_recognised(
     for session in sessions:
         session.log.append("k", {"nested": [1, "ä"]})
         session.log.append("k", {})
-    await asyncio.gather(*(session.log.flush() for session in sessions), sessions[0].frames.put("f", b"x"))
+    await asyncio.gather(*(session.log.flush() for session in sessions), put(sessions[0], "f", b"x"))
     for session in sessions:
         assert [entry.seq for entry in await session.log.read()] == [1, 2]
         assert session.log.append("k", {}) == 3

@@ -12,7 +12,7 @@ from memory.store.errors import SessionGone
 from memory.store.retention import Swept
 from memory.store.schema import FACTS, FRAME_REFS, FRAMES, SESSIONS, SNAPSHOTS
 from memory.store.store import Keeping, Store
-from tests.store.conftest import Clock, Stores, new_session
+from tests.store.conftest import Clock, Stores, new_session, put
 
 
 def files(stores: Stores) -> list[Path]:
@@ -30,7 +30,7 @@ async def rows(store: Store) -> dict[str, int]:
 
 async def test_deleting_a_session_leaves_nothing_of_it(store: Store, stores: Stores) -> None:
     session = await new_session(store)
-    await asyncio.gather(*(session.frames.put(f"f{i}", bytes([i])) for i in range(5)))
+    await asyncio.gather(*(put(session, f"f{i}", bytes([i])) for i in range(5)))
     session.log.append("k", {})
     await session.save_snapshot("memory", 1, {})
     await store.delete("s1")
@@ -43,8 +43,8 @@ async def test_deleting_a_session_leaves_nothing_of_it(store: Store, stores: Sto
 async def test_a_frame_stays_while_another_session_of_the_tenant_holds_it(store: Store) -> None:
     first, second = await new_session(store, "s1"), await new_session(store, "s2")
     for session in (first, second):
-        await session.frames.put("shared", b"same")
-    await first.frames.put("own", b"own")
+        await put(session, "shared", b"same")
+    await put(first, "own", b"own")
     await store.delete("s1")
     assert second.frames.get("shared") == b"same"
     with pytest.raises(KeyError):
@@ -57,10 +57,10 @@ async def test_a_frame_stays_while_another_session_of_the_tenant_holds_it(store:
 async def test_tenants_never_share_a_frame(store: Store) -> None:
     mine = await new_session(store, "s1", tenant="a")
     theirs = await new_session(store, "s2", tenant="b")
-    await mine.frames.put("f", b"mine")
+    await put(mine, "f", b"mine")
     with pytest.raises(KeyError):
         theirs.frames.get("f")
-    await theirs.frames.put("f", b"theirs")
+    await put(theirs, "f", b"theirs")
     await store.delete("s2")
     assert mine.frames.get("f") == b"mine"
 
@@ -73,7 +73,7 @@ async def test_large_sessions_go_in_slices(
     session = await new_session(store)
     for i in range(7):
         session.log.append("k", {})
-        await session.frames.put(f"f{i}", b"x")
+        await put(session, f"f{i}", b"x")
     await session.log.flush()
     await store.delete("s1")
     assert set((await rows(store)).values()) == {0}
@@ -84,7 +84,7 @@ async def test_a_deletion_cut_short_hides_the_session_and_the_sweep_finishes_it(
     stores: Stores, store: Store, clock: Clock
 ) -> None:
     session = await new_session(store, alias="door")
-    await session.frames.put("f", b"x")
+    await put(session, "f", b"x")
     session.log.append("k", {})
     await session.log.flush()
     mark = update(SESSIONS).values(deleted_ms=1)
@@ -122,7 +122,7 @@ async def test_sessions_outlive_their_retention_from_their_last_fact(stores: Sto
 async def test_without_retention_nothing_leaves(stores: Stores, clock: Clock) -> None:
     store = await stores.open(Keeping(session_ms=None, frame_ms=None))
     session = await new_session(store)
-    await session.frames.put("f", b"x")
+    await put(session, "f", b"x")
     await session.release()
     assert await store.sweep(clock.now + 10**15) == Swept(0, 0, 0)
 
@@ -130,10 +130,10 @@ async def test_without_retention_nothing_leaves(stores: Stores, clock: Clock) ->
 async def test_frames_expire_after_they_were_last_put(stores: Stores, clock: Clock) -> None:
     store = await stores.open(Keeping(frame_ms=1000))
     session = await new_session(store)
-    await session.frames.put("old", b"old")
-    await session.frames.put("again", b"again")
+    await put(session, "old", b"old")
+    await put(session, "again", b"again")
     clock.now += 600
-    await session.frames.put("again", b"again")
+    await put(session, "again", b"again")
     assert (await store.sweep(clock.now + 400)).frames == 1
     with pytest.raises(KeyError):
         session.frames.get("old")
@@ -141,7 +141,7 @@ async def test_frames_expire_after_they_were_last_put(stores: Stores, clock: Clo
     assert (await store.sweep(clock.now + 1000)).frames == 1
     assert files(stores) == []
     assert (await rows(store))["frame_refs"] == 0
-    await session.frames.put("old", b"old")
+    await put(session, "old", b"old")
     assert session.frames.get("old") == b"old"
 
 
@@ -149,8 +149,8 @@ async def test_files_that_a_crash_left_behind_are_removed_after_their_grace(
     stores: Stores, store: Store, clock: Clock
 ) -> None:
     session = await new_session(store)
-    await session.frames.put("kept", b"x")
-    await store._files.write("ab" + "0" * 62, b"no record")
+    await put(session, "kept", b"x")
+    store._files.write("ab" + "0" * 62, b"no record")
     (stores.folder / "frames/ab/00/x.tmp").write_bytes(b"half")
     for path in files(stores):
         os.utime(path, (1000, 1000))

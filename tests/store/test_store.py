@@ -4,7 +4,7 @@ import pytest
 
 from memory.store.errors import LogConflict, SessionExists, SessionGone
 from memory.store.store import Store
-from tests.store.conftest import Clock, Stores, new_session
+from tests.store.conftest import Clock, Stores, new_session, put
 
 
 async def test_a_session_comes_back_after_a_restart(stores: Stores, store: Store, clock: Clock) -> None:
@@ -12,7 +12,7 @@ async def test_a_session_comes_back_after_a_restart(stores: Stores, store: Store
     clock.now += 5
     session.log.append("query_set", {"text": "är dörren öppen? \x00 \U0001f6aa"})
     await session.log.flush()
-    await session.frames.put("f1", b"jpeg")
+    await put(session, "f1", b"jpeg")
     store = await stores.reopen(store)
     info = await store.info("s1")
     assert (info.tenant, info.alias, info.model, info.pack_digest, info.renderer) == (
@@ -105,7 +105,7 @@ async def test_everything_about_a_deleted_session_says_so(store: Store) -> None:
     with pytest.raises(SessionGone):
         await store.delete("s1")
     with pytest.raises(SessionGone):
-        await session.frames.put("f", b"x")
+        await put(session, "f", b"x")
     assert await store.sessions("t") == []
 
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from memory.store.errors import SessionExists, SessionGone
 from memory.store.store import Keeping, Store
-from tests.store.conftest import Clock
+from tests.store.conftest import Clock, put
 
 SESSION_MS, FRAME_MS = 1000, 400
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -138,7 +138,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         session = self.run(self.store.session(name))
         self.sessions[name].open = True
-        self.run(session.frames.put(uuid, f"{tenant_of(name)}/{uuid}".encode()))
+        self.run(put(session, uuid, f"{tenant_of(name)}/{uuid}".encode()))
         self.sessions[name].frames.add(uuid)
         self.expires[tenant_of(name), uuid] = self.clock.now + FRAME_MS
 

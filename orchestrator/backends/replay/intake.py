@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from bridges.frames import FrameError
 from memory.facts import FrameDropped, FrameSeen
@@ -39,8 +38,16 @@ class Checked(Protocol):
     def height(self) -> int: ...
 
 
-FrameCheck = Callable[[bytes, int], Awaitable[Checked]]
-"""Decodes one frame and bounds its area in pixels; raises ``FrameError`` when it cannot be used."""
+Stored = TypeVar("Stored")
+
+
+class FrameCheck(Protocol):
+    """Decodes frames that came together and bounds their area in pixels, in a thread in which ``then`` is
+    called with them; raises ``FrameError`` when one of them cannot be used."""
+
+    def __call__(
+        self, frames: Sequence[bytes], max_pixels: int, then: Callable[[Sequence[Checked]], Stored]
+    ) -> Awaitable[Stored]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +106,37 @@ class Intake:
                 code="input_backpressure",
                 retry_after_s=1.0,
             )
-        admitted: list[Admitted] = []
-        payloads: dict[str, bytes] = {}
-        for position, frame in enumerate(unit.frames):
-            try:
-                checked = await self._check(frame.data, self._journal.memory.pixels)
-            except FrameError as fault:
-                raise InvalidRequest(str(fault), code=fault.code, param=f"frames[{position}]") from fault
-            uuid = hmac.new(self._key, checked.data, hashlib.sha256).hexdigest()
-            payloads[uuid] = checked.data
-            frame_id = frame.frame_id or self._ids("frame")
-            time_ms, size = frame.media_time_ms, len(checked.data)
-            named = frame.frame_id is not None
-            admitted.append(Admitted(frame_id, named, uuid, time_ms, checked.width, checked.height, size))
         try:
-            for uuid, data in payloads.items():
-                await self._store.put(uuid, data)
+            stored = await self._check(
+                [frame.data for frame in unit.frames], self._journal.memory.pixels, self._written
+            )
+            for uuid, checked in dict(stored).items():
+                await self._store.put(uuid, checked.data)
+        except FrameError as fault:
+            param = f"frames[{fault.place}]"
+            raise InvalidRequest(str(fault), code=fault.code, param=param) from fault
         except StoreError as fault:
             _log.warning("a frame could not be stored: %s", fault.message)
             raise told_of(fault) from fault
-        return tuple(admitted)
+        return tuple(
+            Admitted(
+                frame.frame_id or self._ids("frame"),
+                frame.frame_id is not None,
+                uuid,
+                frame.media_time_ms,
+                checked.width,
+                checked.height,
+                len(checked.data),
+            )
+            for frame, (uuid, checked) in zip(unit.frames, stored, strict=True)
+        )
+
+    def _written(self, frames: Sequence[Checked]) -> list[tuple[str, Checked]]:
+        """In a thread of the check's: each frame with its name, its bytes durable."""
+        named = [(hmac.digest(self._key, frame.data, "sha256").hex(), frame) for frame in frames]
+        for uuid, frame in named:
+            self._store.write(uuid, frame.data)
+        return named
 
     def take(self, frames: Sequence[Admitted], operation_id: str, *, lossless: bool) -> None:
         """Make admitted frames known to memory, and their operation wait for its answer."""

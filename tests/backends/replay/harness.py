@@ -25,7 +25,7 @@ from memory.store.transient import TransientFrames
 from orchestrator.backends.replay.backend import ReplayBackend
 from orchestrator.backends.replay.decide import DecideOptions
 from orchestrator.backends.replay.delegation import Solver
-from orchestrator.backends.replay.intake import FrameCheck
+from orchestrator.backends.replay.intake import FrameCheck, Stored
 from orchestrator.backends.replay.loop import GRACE_S
 from orchestrator.backends.replay.options import ReplayOptions
 from orchestrator.backends.replay.place import Settled
@@ -227,12 +227,17 @@ class Log:
         return [fact for fact in self.facts if fact.kind == kind]
 
 
-async def check(data: bytes, max_pixels: int) -> CheckedFrame:
+async def check(
+    frames: Sequence[bytes], max_pixels: int, then: Callable[[Sequence[CheckedFrame]], Stored]
+) -> Stored:
     """Frames are squares, as large as they may be."""
-    if data.startswith(b"bad"):
-        raise FrameError("invalid_image", "the image is broken; send another")
+    for place, data in enumerate(frames):
+        if data.startswith(b"bad"):
+            error = FrameError("invalid_image", "the image is broken; send another")
+            error.place = place
+            raise error
     side = math.isqrt(max_pixels)
-    return CheckedFrame(data, side, side, passed_through=True)
+    return then([CheckedFrame(data, side, side, passed_through=True) for data in frames])
 
 
 @dataclass
