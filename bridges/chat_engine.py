@@ -27,7 +27,7 @@ from bridges.engine import (
     ImageBytes,
 )
 from bridges.engine_errors import ImageNotHeld, message_of
-from bridges.image_ledger import ImageLedger, Rendered, least_tokens, render
+from bridges.image_ledger import ImageLedger, Rendered, render
 from bridges.sse import EventTooLarge, SseParser
 from bridges.token_calls import FAULTS, ByIds, IdCalls, to_blame, why
 from bridges.token_path import TokenPath
@@ -166,7 +166,7 @@ class VllmChat:
             prompts = self.tokens.prompts(request)
         except Untranslatable as fault:
             prompts, run.fallback = None, why(fault)
-        if prompts is not None and prompts.knows(request.window or "", request.messages):
+        if prompts is not None and prompts.knows(request.window_name, request.messages):
             async with aclosing(self._by_ids(request, images, prompts, watch, run)) as events:
                 async for event in events:
                     yield event
@@ -224,7 +224,7 @@ class VllmChat:
                 raise
             run.path, run.fallback = "", why(fault)
             self.tokens.fault(run.fallback, counts=to_blame(fault))
-            prompts.forget(request.window or "")
+            prompts.forget(request.window_name)
             if asked is not None:
                 # What the engine made of the ids is in doubt: nothing is taken for granted.
                 if self._ledger is not None:
@@ -242,7 +242,7 @@ class VllmChat:
     ) -> AsyncGenerator[ChatEvent, None]:
         run.path = "uuids" if rendered.nulls else "payloads"
         learns = prompts is not None and not request.params.get("continue_final_message")
-        call = Call(CHAT, self._body(request, rendered, learns=learns), rendered.uuids)
+        call = Call(CHAT, self._body(request, rendered, learns=learns), rendered.uuids, rendered.least)
         stream = ChatStream()
         async with aclosing(self._attempt(request, call, stream, watch, run)) as events:
             async for event in events:
@@ -260,7 +260,8 @@ class VllmChat:
             self.tokens.fault(why(fault), counts=to_blame(fault))
 
     def _render(self, request: ChatRequest, images: ImageBytes, held: ImageLedger | None) -> Rendered:
-        return render(request.messages, images, held, with_uuid=self._ledger is not None)
+        with_uuid = self._ledger is not None
+        return render(request.messages, images, held, with_uuid=with_uuid, window=request.window)
 
     async def _attempt(
         self,
@@ -312,7 +313,7 @@ class VllmChat:
             if response is not None:
                 response.close()  # cuts the connection, unless the answer was read to its end
         self._circuit.answered()
-        yield self._finished(request, stream, run)
+        yield self._finished(call, stream, run)
 
     def _take(self, payload: bytes, stream: ChatStream, run: Run) -> Delta | None:
         try:
@@ -338,13 +339,13 @@ class VllmChat:
             body["return_token_ids"] = True
         return orjson.dumps(body)
 
-    def _finished(self, request: ChatRequest, stream: ChatStream, run: Run) -> Finished:
+    def _finished(self, call: Call, stream: ChatStream, run: Run) -> Finished:
         usage = stream.usage or {}
         written = run.written_at or 0.0
         times = tuple((at - written) * 1000 for at in run.times)
         total_ms = (run.ended_at - written) * 1000
         prompt_tokens = int(usage.get("prompt_tokens") or 0)
-        suspect = run.lost_prompt or prompt_tokens < least_tokens(request.messages)
+        suspect = run.lost_prompt or prompt_tokens < call.least
         self._counts["suspect"] += suspect
         return Finished(
             finish_reason=stream.finish_reason or "stop",

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from aiohttp.abc import AbstractStreamWriter
 
 from bridges.circuit import Circuit, Clock
 from bridges.deadline import DeadlineWatch
@@ -42,11 +43,27 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One attempt: where it goes, its body, and the pictures that the engine holds once it has taken it."""
+    """One attempt: where it goes, its body, the pictures that the engine holds once it has taken it, and the
+    tokens that it has at the least."""
 
     route: str
     body: bytes
     uuids: tuple[str, ...]
+    least: int
+
+
+class _Timed(aiohttp.BytesPayload):
+    """A body that tells when it was written first: a trace would tell more, of every part of a request."""
+
+    def __init__(self, body: bytes, run: Run, clock: Clock) -> None:
+        super().__init__(body)
+        self._run = run
+        self._clock = clock
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        await super().write_with_length(writer, content_length)
+        if self._run.written_at is None:
+            self._run.written_at = self._clock.now()
 
 
 class ChatHttp:
@@ -86,8 +103,9 @@ class ChatHttp:
             headers["x-session-id"] = request.session
         if request is not None and request.traceparent:
             headers["traceparent"] = request.traceparent
+        data = body if run is None else _Timed(body, run, self._clock)
         return await self._client.post(
-            self._base_url + route, data=body, headers=headers, allow_redirects=False, trace_request_ctx=run
+            self._base_url + route, data=data, headers=headers, allow_redirects=False
         )
 
     async def json(
@@ -122,13 +140,6 @@ class ChatHttp:
             await self._client.close()
 
     def _connected(self) -> aiohttp.ClientSession:
-        async def written(_client: object, context: Any, _sent: object) -> None:
-            run: Run | None = context.trace_request_ctx
-            if run is not None and run.written_at is None:
-                run.written_at = self._clock.now()
-
-        trace = aiohttp.TraceConfig()
-        trace.on_request_chunk_sent.append(written)
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=_KEEPALIVE_S),
             headers=self._headers,
@@ -136,7 +147,6 @@ class ChatHttp:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            trace_configs=[trace],
         )
 
 

@@ -90,6 +90,31 @@ class Deadlines:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenMessage:
+    """A message as JSON text.
+
+    :param json: with null for every picture that has an identity; :param uuids: of those, in order
+    :param least: a lower bound of its tokens, in sixteenths: no tokenizer goes below on real text
+    """
+
+    message: Mapping[str, Any]
+    json: bytes
+    uuids: tuple[str, ...]
+    least: int
+
+
+class Window:
+    """A prompt that grows from request to request: what is in it stays the same, and the same objects.
+
+    Whoever asks keeps it. ``written``: the messages of the last request, so that only new ones are written.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.written: list[WrittenMessage] = []
+
+
+@dataclass(frozen=True, slots=True)
 class ChatRequest:
     """One chat completion.
 
@@ -108,8 +133,13 @@ class ChatRequest:
     deadlines: Deadlines
     session: str | None = None
     purpose: str = ""
-    window: str | None = None
+    window: Window | None = None
     traceparent: str | None = None
+
+    @property
+    def window_name(self) -> str:
+        """Empty for a request of no window."""
+        return self.window.name if self.window is not None else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from bridges.engine import ImageBytes, ImageMissing
+from bridges.engine import ImageBytes, ImageMissing, Window, WrittenMessage
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -59,13 +59,16 @@ class ImageLedger:
 class Rendered:
     """Messages ready for the body.
 
+    :param messages: their JSON, a list
     :param uuids: every image with a uuid, in prompt order
     :param nulls: how many of them were left without payload
+    :param least: a lower bound of the prompt's tokens: an engine that counts less lost the prompt
     """
 
-    messages: list[Mapping[str, Any]]
+    messages: orjson.Fragment
     uuids: tuple[str, ...]
     nulls: int
+    least: int
 
 
 def render(
@@ -74,41 +77,89 @@ def render(
     held: ImageLedger | None,
     *,
     with_uuid: bool = True,
+    window: Window | None = None,
 ) -> Rendered:
     """Fill in the images of ``messages``.
 
     :param held: images to leave without payload; ``None``: every image carries its payload
     :param with_uuid: False drops the uuids, for engines that know no uuid parts
+    :param window: knows what was written before, and learns the rest
     :raises ImageMissing: a payload is needed and its bytes are gone
     """
-    out: list[Mapping[str, Any]] = []
+    parts: list[bytes] = []
     uuids: list[str] = []
-    nulls = 0
-    for message in messages:
-        content = message.get("content")
-        if isinstance(content, str) or not content:
-            out.append(message)
-            continue
-        parts: list[Mapping[str, Any]] = []
-        for part in content:
-            uuid = part.get("uuid") if part.get("type") == "image_url" else None
-            if uuid is None or part.get("image_url") is not None:
-                parts.append(part)
-                continue
+    nulls = least = 0
+    for each in _written(messages, window):
+        least += each.least
+        uuids += each.uuids
+        if held is not None and all(uuid in held for uuid in each.uuids):
+            nulls += len(each.uuids)
+            parts.append(each.json)
+        elif not each.uuids:
+            parts.append(each.json)
+        else:
+            nulls += sum(held is not None and uuid in held for uuid in each.uuids)
+            parts.append(_filled(each.message, images, held, with_uuid=with_uuid))
+    return Rendered(orjson.Fragment(b"[" + b",".join(parts) + b"]"), tuple(uuids), nulls, least // 16)
+
+
+def _written(messages: Sequence[Mapping[str, Any]], window: Window | None) -> Sequence[WrittenMessage]:
+    """Every message as JSON; those that the window has are not written again."""
+    known = window.written if window is not None else []
+    same = 0
+    for each, message in zip(known, messages, strict=False):
+        if each.message is not message:
+            break
+        same += 1
+    del known[same:]
+    known.extend(map(_write, messages[same:]))
+    return known
+
+
+def _write(message: Mapping[str, Any]) -> WrittenMessage:
+    """Sixteen bytes of text a token, four tokens an image, and one for the message."""
+    content = message.get("content") or ()
+    uuids: list[str] = []
+    if isinstance(content, str):
+        return WrittenMessage(message, orjson.dumps(message), (), len(content) + 16)
+    least, parts = 16, list[Mapping[str, Any]]()
+    for part in content:
+        least += len(part["text"]) if part.get("type") == "text" else 4 * 16
+        if (uuid := _uuid_of(part)) is not None:
             uuids.append(uuid)
-            if held is not None and uuid in held:
-                nulls += 1
-                parts.append({"type": "image_url", "image_url": None, "uuid": uuid})
-                continue
-            filled: dict[str, Any] = {
-                "type": "image_url",
-                "image_url": {"url": data_url(bytes_of(uuid, images))},
-            }
-            if with_uuid:
-                filled["uuid"] = uuid
-            parts.append(filled)
-        out.append({**message, "content": parts})
-    return Rendered(out, tuple(uuids), nulls)
+            part = {"type": "image_url", "image_url": None, "uuid": uuid}
+        parts.append(part)
+    written = orjson.dumps({**message, "content": parts} if uuids else message)
+    return WrittenMessage(message, written, tuple(uuids), least)
+
+
+def _filled(
+    message: Mapping[str, Any], images: ImageBytes, held: ImageLedger | None, *, with_uuid: bool
+) -> bytes:
+    parts: list[Mapping[str, Any]] = []
+    for part in message["content"]:
+        uuid = _uuid_of(part)
+        if uuid is None:
+            parts.append(part)
+            continue
+        if held is not None and uuid in held:
+            parts.append({"type": "image_url", "image_url": None, "uuid": uuid})
+            continue
+        filled: dict[str, Any] = {
+            "type": "image_url",
+            "image_url": {"url": data_url(bytes_of(uuid, images))},
+        }
+        if with_uuid:
+            filled["uuid"] = uuid
+        parts.append(filled)
+    return orjson.dumps({**message, "content": parts})
+
+
+def _uuid_of(part: Mapping[str, Any]) -> str | None:
+    """Of an image whose bytes are to be filled in."""
+    if part.get("type") != "image_url" or part.get("image_url") is not None:
+        return None
+    return part.get("uuid")
 
 
 def bytes_of(uuid: str, images: ImageBytes) -> bytes:
@@ -124,22 +175,3 @@ def data_url(data: bytes) -> orjson.Fragment:
     kind = b"png" if data.startswith(_PNG) else b"jpeg"
     # A fragment goes into the body as it is: base64 needs no escaping, and frames are most of the bytes.
     return orjson.Fragment(b'"data:image/' + kind + b";base64," + base64.b64encode(data) + b'"')
-
-
-def least_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
-    """A lower bound of the prompt's tokens that no tokenizer goes below on real text.
-
-    Sixteen bytes of text a token and four tokens an image: an engine that counts less lost the prompt.
-    """
-    size = images = 0
-    for message in messages:
-        content = message.get("content") or ()
-        if isinstance(content, str):
-            size += len(content)
-            continue
-        for part in content:
-            if part.get("type") == "text":
-                size += len(part["text"])
-            else:
-                images += 1
-    return size // 16 + images * 4 + len(messages)

@@ -59,7 +59,7 @@ class ByIds:
 
     def counted(self, tokens: int) -> None:
         """The engine's count of the prompt. :raises Mismatch: it read another one"""
-        self.prompts.counted(self.request.window or "", self.prompt, tokens)
+        self.prompts.counted(self.request.window_name, self.prompt, tokens)
 
 
 class IdCalls:
@@ -79,7 +79,7 @@ class IdCalls:
         async def tokenize(body: Mapping[str, Any]) -> list[int]:
             return await self._tokenize(body, watch)
 
-        window = request.window or ""
+        window = request.window_name
         prompt = await prompts.prompt(window, request.messages, request.params, tokenize)
         return ByIds(request, prompts, params, prompt)
 
@@ -102,7 +102,7 @@ class IdCalls:
             # Counted with every chunk: an answer to another prompt is known before anybody reads of it.
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
-        return Call(GENERATE, orjson.dumps(body), prompt.images)
+        return Call(GENERATE, orjson.dumps(body), prompt.images, prompt.least)
 
     async def learn(
         self, request: ChatRequest, prompts: TokenPrompts, ids: list[int], watch: DeadlineWatch
@@ -112,7 +112,7 @@ class IdCalls:
         async def tokenize(body: Mapping[str, Any]) -> list[int]:
             return await self._tokenize(body, watch)
 
-        await prompts.begin(request.window or "", request.messages, request.params, ids, tokenize)
+        await prompts.begin(request.window_name, request.messages, request.params, ids, tokenize)
 
     async def _tokenize(self, body: Mapping[str, Any], watch: DeadlineWatch) -> list[int]:
         """What the engine makes of messages without pictures."""
@@ -143,6 +143,6 @@ class IdCalls:
                 raise Mismatch(f"{len(new)} pictures shown, {len(lengths)} runs of pads")
             held.sent(new)
             measured = dict(zip(new, lengths, strict=True))
-            asked.prompts.measured(asked.request.window or "", measured)
+            asked.prompts.measured(asked.request.window_name, measured)
             known |= measured
         return tuple(known[uuid] for uuid in prompt.images)

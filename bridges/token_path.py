@@ -58,7 +58,7 @@ class TokenPath:
 
         :raises Untranslatable: it could, but for one of its parameters
         """
-        if self._prompts is None or self._closed or not request.window or not images_of(request.messages):
+        if self._prompts is None or self._closed or request.window is None or not images_of(request.messages):
             return None
         try:
             self._prompts.route.params(request.params)

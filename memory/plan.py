@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +46,28 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Frozen bytes for the life of a window: the system prompt and the memory sections in order."""
+    """Frozen bytes for the life of a window: the system prompt and the memory sections in order.
+
+    ``rendered``: see ``Turn``.
+    """
 
     version: int
     system: str
     sections: tuple[Section, ...]
+    rendered: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One tick of the window. ``said`` is ``None`` for the open turn only."""
+    """One tick of the window. ``said`` is ``None`` for the open turn only.
+
+    ``rendered``: what renderers have made of it; it never changes, nor does that.
+    """
 
     tick: int
     user: tuple[Part, ...]
     said: str | None
+    rendered: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

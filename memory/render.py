@@ -10,7 +10,7 @@ from typing import Any
 
 from memory.head import BETWEEN
 from memory.lines import Lines, seconds
-from memory.plan import Image, Part, Plan, Text, Turn, WantRollup, WantSummary
+from memory.plan import Head, Image, Part, Plan, Text, Turn, WantRollup, WantSummary
 from prompts.pack import Pack
 
 RENDERER = 1  # version of these renderers; kept with every session's log
@@ -26,18 +26,35 @@ def chat_messages(plan: Plan) -> list[Message]:
     With ``plan.continue_with`` the last message is the assistant text to continue
     (``continue_final_message``); with ``plan.generate`` False none is to be generated.
     """
-    messages: list[Message] = [{"role": "system", "content": plan.head.system}]
-    glue = "".join(section.text + BETWEEN for section in plan.head.sections)
+    system, glue = _head_messages(plan.head)
+    messages = [system]
     for turn in _turns(plan):
-        messages.append({"role": "user", "content": _content(glue, turn.user)})
+        messages += _messages(glue, turn)
         glue = ""
-        if turn.said is not None:
-            messages.append({"role": "assistant", "content": turn.said})
     if glue and not _turns(plan):
         messages.append({"role": "user", "content": [{"type": "text", "text": glue}]})
     if plan.continue_with is not None:
         messages.append({"role": "assistant", "content": plan.continue_with})
     return messages
+
+
+def _head_messages(head: Head) -> tuple[Message, str]:
+    """The system prompt, and the memory text that is glued to the first user message."""
+    known: tuple[Message, str] | None = head.rendered.get("messages")
+    if known is None:
+        glue = "".join(section.text + BETWEEN for section in head.sections)
+        known = head.rendered["messages"] = ({"role": "system", "content": head.system}, glue)
+    return known
+
+
+def _messages(glue: str, turn: Turn) -> tuple[Message, ...]:
+    """The same objects for the same turn: whoever writes them need not do so again."""
+    known: tuple[Message, ...] | None = turn.rendered.get(glue)
+    if known is None:
+        user: Message = {"role": "user", "content": _content(glue, turn.user)}
+        said = () if turn.said is None else ({"role": "assistant", "content": turn.said},)
+        known = turn.rendered[glue] = (user, *said)
+    return known
 
 
 def _turns(plan: Plan) -> tuple[Turn, ...]:
@@ -88,8 +105,8 @@ class PlanBytes:
         """Made when asked for: most plans are only compared."""
         segments: list[Segment] = []
         end = 0
-        for section, turn, text, _ in _pieces(self.plan):
-            start, end = end, end + len(_bytes(text))
+        for section, turn, data, _ in _pieces(self.plan):
+            start, end = end, end + len(data)
             segments.append(Segment(section, turn, start, end))
         return tuple(segments)
 
@@ -105,36 +122,55 @@ def plan_bytes(plan: Plan) -> PlanBytes:
     The open turn and the generation prompt come after ``frozen``. A lone surrogate in ``said`` or a
     persona is kept as its three bytes.
     """
-    frozen: list[str] = []
-    rest: list[str] = []
-    for _, _, text, answered in _pieces(plan):
-        (frozen if answered else rest).append(text)
-    start = _bytes("".join(frozen))
-    return PlanBytes(start + _bytes("".join(rest)), len(start), plan)
+    frozen: list[bytes] = []
+    rest: list[bytes] = []
+    for _, _, data, answered in _pieces(plan):
+        (frozen if answered else rest).append(data)
+    start = b"".join(frozen)
+    return PlanBytes(start + b"".join(rest), len(start), plan)
 
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _pieces(plan: Plan) -> Iterator[tuple[str, int, str, bool]]:
-    """(section, turn, text, part of the frozen prefix). Control characters stand for a template's marks."""
-    yield "system", -1, "\x01system\n" + plan.head.system + "\x02", True
-    opened = "\x01user\n"
-    for section in plan.head.sections:
-        yield section.name, -1, opened + section.text + BETWEEN, True
-        opened = ""
+def _pieces(plan: Plan) -> Iterator[tuple[str, int, bytes, bool]]:
+    """(section, turn, bytes, part of the frozen prefix). Control characters stand for a template's marks."""
+    for name, data in _head_bytes(plan.head):
+        yield name, -1, data, True
+    opened = not plan.head.sections
     for index, turn in enumerate(_turns(plan)):
-        text = opened
+        user, said = _turn_bytes(turn, opened)
+        opened = True
+        yield "user", index, user, said is not None
+        if said is not None:
+            yield "said", index, said, True
+    if plan.generate:
+        yield "generate", len(plan.turns), _bytes("\x01assistant\n" + (plan.continue_with or "")), False
+
+
+def _head_bytes(head: Head) -> list[tuple[str, bytes]]:
+    """Each section by its name."""
+    known: list[tuple[str, bytes]] | None = head.rendered.get("bytes")
+    if known is None:
+        known = head.rendered["bytes"] = [("system", _bytes("\x01system\n" + head.system + "\x02"))]
+        mark = "\x01user\n"
+        for section in head.sections:
+            known.append((section.name, _bytes(mark + section.text + BETWEEN)))
+            mark = ""
+    return known
+
+
+def _turn_bytes(turn: Turn, opened: bool) -> tuple[bytes, bytes | None]:
+    """The two sides of a turn. ``opened``: its user's message begins with it."""
+    known: tuple[bytes, bytes | None] | None = turn.rendered.get(opened)
+    if known is None:
+        text = "\x01user\n" if opened else ""
         for part in turn.user:
             text += part.text if isinstance(part, Text) else f"\x03{part.frame.uuid}\x03"
-        opened = "\x01user\n"
-        answered = turn.said is not None
-        yield "user", index, text + "\x02", answered
-        if answered:
-            yield "said", index, "\x01assistant\n" + (turn.said or "") + "\x02", True
-    if plan.generate:
-        yield "generate", len(plan.turns), "\x01assistant\n" + (plan.continue_with or ""), False
+        said = None if turn.said is None else _bytes("\x01assistant\n" + turn.said + "\x02")
+        known = turn.rendered[opened] = (_bytes(text + "\x02"), said)
+    return known
 
 
 # --- requests to the summarizer --------------------------------------------------------------------------

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridges.chat_engine import VllmChat
-from bridges.engine import EngineError, EngineServerError, EngineTimeout, ImageMissing
-from bridges.image_ledger import ImageLedger
+from bridges.engine import EngineError, EngineServerError, EngineTimeout, ImageMissing, Window
+from bridges.image_ledger import ImageLedger, data_url, render
 from tests.bridges.chatting import Frames, ask, request, user
 from tests.fakes.engine import FakeEngine, Fault, has_image
 
@@ -162,3 +166,55 @@ def test_the_ledger_is_a_bounded_lru(capacity: int, sends: list[list[int]]) -> N
             order = [*(old for old in order if old != uuid), uuid]
         order = order[-capacity:]
         assert {str(number) for number in range(10) if str(number) in ledger} == set(order)
+
+
+PARTS = st.one_of(
+    st.builds(lambda text: {"type": "text", "text": text}, st.text(max_size=40)),
+    st.builds(lambda n: {"type": "image_url", "uuid": f"f{n}"}, st.integers(0, 5)),
+    st.just({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}),
+)
+MESSAGES = st.builds(
+    lambda role, content: {"role": role, "content": content},
+    st.sampled_from(["system", "user", "assistant"]),
+    st.one_of(st.text(max_size=40), st.lists(PARTS, max_size=4)),
+)
+
+
+def frame_bytes(uuid: str) -> bytes:
+    return b"\xff\xd8" + uuid.encode()
+
+
+def spelled_out(messages: list[dict[str, Any]], held: ImageLedger | None, with_uuid: bool) -> Any:
+    """The body's messages, written in the plainest way."""
+    out = copy.deepcopy(messages)
+    for message in out:
+        for part in message["content"] if isinstance(message["content"], list) else ():
+            if "uuid" in part:
+                there = held is not None and part["uuid"] in held
+                data = frame_bytes(part["uuid"])
+                part["image_url"] = None if there else {"url": orjson.loads(orjson.dumps(data_url(data)))}
+                if not with_uuid:
+                    del part["uuid"]
+    return out
+
+
+@given(
+    st.lists(MESSAGES, max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.lists(MESSAGES, max_size=3), st.booleans()), max_size=6),
+    st.sets(st.integers(0, 5)),
+)
+def test_a_window_is_written_as_if_it_were_written_anew(
+    messages: list[dict[str, Any]], steps: list[tuple[int, list[dict[str, Any]], bool]], known: set[int]
+) -> None:
+    """Contract: whatever a window is made to forget or to take in, and wherever its request goes."""
+    window, ledger = Window("w"), ImageLedger(10)
+    ledger.sent(f"f{number}" for number in known)
+    for back, added, by_uuid in [(0, [], True), *steps]:
+        messages = [*messages[: max(0, len(messages) - back)], *added]
+        held = ledger if by_uuid else None
+        grown = render(messages, frame_bytes, held, with_uuid=by_uuid, window=window)
+        anew = render(messages, frame_bytes, held, with_uuid=by_uuid)
+        assert orjson.dumps(grown.messages) == orjson.dumps(anew.messages)
+        assert (grown.uuids, grown.nulls, grown.least) == (anew.uuids, anew.nulls, anew.least)
+        assert orjson.loads(orjson.dumps(grown.messages)) == spelled_out(messages, held, by_uuid)
+        assert grown.nulls == sum(held is not None and uuid in held for uuid in grown.uuids)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bridges.chat_engine import VllmChat
-from bridges.engine import ChatRequest, Delta, EngineServerError, Finished
+from bridges.engine import ChatRequest, Delta, EngineServerError, Finished, Window
 from bridges.token_path import FAULTS, PAUSE_S
 from tests.bridges.chatting import Frames, ask, request, said, text_of, user
 from tests.fakes.clock import VirtualClock
@@ -32,7 +33,7 @@ class Watching:
 
     def asks(self, **params: Any) -> ChatRequest:
         base = request(*self.messages, **params)
-        return ChatRequest(base.messages, base.params, base.deadlines, base.session, "decision", self.window)
+        return replace(base, purpose="decision", window=Window(self.window))
 
     async def next(self, **params: Any) -> tuple[list[Delta], Finished]:
         self.tick += 1

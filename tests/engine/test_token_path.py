@@ -21,7 +21,7 @@ import pytest
 
 from bridges.chat_engine import VllmChat
 from bridges.deadline import DeadlineWatch
-from bridges.engine import ChatRequest, Deadlines, EngineError, Finished
+from bridges.engine import ChatRequest, Deadlines, EngineError, Finished, Window
 from bridges.image_ledger import ImageLedger, render
 from engine_launch import selfcheck
 from orchestrator.engine_fit import token_route
@@ -87,7 +87,7 @@ class Both:
 
     def asked(self, messages: list[dict[str, Any]], salt: str, **params: Any) -> ChatRequest:
         params = {**GREEDY, "cache_salt": f"{self.window}-{salt}", **params}
-        return ChatRequest(messages, params, Deadlines(120, 240), None, "decision", self.window)
+        return ChatRequest(messages, params, Deadlines(120, 240), None, "decision", Window(self.window))
 
     async def ask(self, messages: list[dict[str, Any]], **params: Any) -> tuple[str, Finished]:
         """Both answers, which must be one."""
@@ -117,7 +117,8 @@ class Both:
             "return_token_ids": True,
         }
         async with httpx.AsyncClient(base_url=self.engine.url, timeout=120) as client:
-            there = (await client.post("/v1/chat/completions", json=by_chat)).json()
+            sent = {"content": orjson.dumps(by_chat), "headers": {"content-type": "application/json"}}
+            there = (await client.post("/v1/chat/completions", **sent)).json()
             if self.kind == "features":
                 assert body["token_ids"] == there["prompt_token_ids"]
                 return

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memory.plan import FrameRef, Head, Image, Plan, Section, Text, Turn, WantRollup, WantSummary
 from memory.render import chat_messages, plan_bytes, rollup_messages, summary_messages
@@ -113,3 +115,48 @@ def test_a_roll_up_request_holds_the_texts_as_data() -> None:
     [message] = rollup_messages(want, JOYVL, "en", query=None, target=99)
     text = message["content"][0]["text"]
     assert text.endswith("one\n\ntwo") and "99" in text
+
+
+PARTS = st.one_of(
+    st.builds(Text, st.text(max_size=8)), st.builds(lambda ms: Image(frame(ms)), st.integers(0, 9))
+)
+TURNS = st.builds(
+    Turn,
+    st.integers(0, 99),
+    st.lists(PARTS, max_size=4).map(tuple),
+    st.one_of(st.none(), st.text(max_size=8)),
+)
+HEADS = st.builds(
+    Head,
+    st.integers(0, 9),
+    st.text(max_size=8),
+    st.lists(st.builds(Section, st.sampled_from(["history", "qa"]), st.text(max_size=8)), max_size=2).map(
+        tuple
+    ),
+)
+
+
+def anew(plan: Plan) -> Plan:
+    """The same plan of which nothing was rendered yet."""
+    turns = tuple(replace(turn) for turn in plan.turns)
+    return replace(
+        plan, head=replace(plan.head), turns=turns, open_turn=plan.open_turn and replace(plan.open_turn)
+    )
+
+
+@given(st.lists(HEADS, min_size=1, max_size=2), st.lists(TURNS, min_size=1, max_size=6), st.data())
+def test_what_was_rendered_before_is_rendered_the_same(
+    heads: list[Head], turns: list[Turn], data: st.DataObject
+) -> None:
+    """Contract: turns stand in several plans, at several places and on several heads; each plan is as if it
+    were rendered alone."""
+    for _ in range(4):
+        picked = data.draw(st.lists(st.sampled_from(turns), max_size=4))
+        opened = data.draw(st.one_of(st.none(), st.sampled_from(turns)))
+        plan = Plan(0, data.draw(st.sampled_from(heads)), tuple(picked), opened)
+        assert chat_messages(plan) == chat_messages(anew(plan))
+        assert plan_bytes(plan).data == plan_bytes(anew(plan)).data
+        assert plan_bytes(plan).segments == plan_bytes(anew(plan)).segments
+        if picked or opened:
+            same = zip(chat_messages(plan), chat_messages(plan), strict=True)
+            assert all(first is second for first, second in same)

@@ -25,6 +25,7 @@ from bridges.engine import (
     EngineUnreachable,
     Finished,
     ImageBytes,
+    Window,
 )
 from memory.facts import Prewarmed, RollupFailed, RollupLanded, SummaryFailed, SummaryLanded
 from memory.plan import Want, WantPrewarm, WantRollup, WantSummary
@@ -135,7 +136,7 @@ class Background:
                 return None
             params = prewarm_params(tools.pack, tools.limits)
             purpose = f"prewarm {want.head}/{want.turns}"
-            window = f"{tools.session_id}/{want.plan.window}"
+            window = Window(f"{tools.session_id}/{want.plan.window}")
             request = ChatRequest(
                 chat_messages(want.plan), params, PREWARM, tools.session_id, purpose, window
             )

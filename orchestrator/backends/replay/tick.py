@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,9 +17,10 @@ from bridges.engine import (
     EngineServerError,
     Finished,
     ImageBytes,
+    Window,
 )
 from memory.facts import TickAnswered, TickBegun, TickFailed
-from memory.plan import AuditResult, Usage
+from memory.plan import AuditResult, Plan, Usage
 from memory.render import chat_messages
 from memory.store.errors import StoreError
 from orchestrator.backends.replay.answer import canonical
@@ -68,7 +69,7 @@ class Flight:
     :param coalesced: it also stands for ticks before it that had no turn
     :param plan_frames: frames of the whole prompt
     :param shown: text that the client has
-    :param abort: why its request was ended early, if it was
+    :param abort: why its request was ended early, if it was; ``request``: what ends it, while it lasts
     """
 
     tick: int
@@ -90,7 +91,7 @@ class Flight:
     shown: str = ""
     decided: bool = False
     abort: str | None = None
-    request: asyncio.Task[Reply] | None = None
+    request: asyncio.Timeout | None = None
 
     def times(self, judged: float) -> TickTimes:
         return TickTimes(
@@ -158,6 +159,7 @@ class TickRunner:
         self._idle.set()
         self._spoken: deque[tuple[Fence, int]] = deque(maxlen=_UNHEARD)
         self._reported: OrderedDict[str, int] = OrderedDict()
+        self._window: Window | None = None
         self.flight: Flight | None = None
 
     async def run(
@@ -211,7 +213,7 @@ class TickRunner:
         if flight.abort is None:
             flight.abort = why
             if flight.request is not None:
-                flight.request.cancel()
+                flight.request.reschedule(asyncio.get_running_loop().time())
         return True
 
     async def idle(self) -> None:
@@ -250,35 +252,42 @@ class TickRunner:
             offered=(tools.grammar.tags.delegation or "") in memory.head.system,
             muted=flight.ask is Ask.PROBE,
         )
-        flight.request = asyncio.create_task(
-            self._converse(flight, call, asked), name=f"decision {tools.session_id} {flight.tick}"
-        )
-        if flight.abort is not None:
-            flight.request.cancel()
         try:
-            await asyncio.wait({flight.request})
+            reply = await self._unless_aborted(flight, self._converse(flight, call, asked))
         except asyncio.CancelledError:  # the session closes
-            flight.request.cancel()
-            await asyncio.gather(flight.request, return_exceptions=True)
             self._keep_shown(flight, CLOSED, self._rows.broken(flight, CLOSED, done_at=tools.clock.now()))
             raise
-        if flight.request.cancelled():
-            return await self._broken(flight, flight.abort or CANCELLED, None)
-        problem = flight.request.exception()
-        if isinstance(problem, EngineError):
+        except EngineError as problem:
             return await self._broken(flight, problem.code, problem)
-        if isinstance(problem, StoreError):
-            raise problem  # what cannot be kept must not be sent: the session ends
-        if problem is not None:
-            _log.error("session %s: decision failed", tools.session_id, exc_info=problem)
+        except StoreError:
+            raise  # what cannot be kept must not be sent: the session ends
+        except Exception as problem:
+            _log.exception("session %s: decision failed", tools.session_id)
             fault = EngineServerError(f"{type(problem).__name__}: {problem}")
             return await self._broken(flight, "internal_error", fault)
-        reply = flight.request.result()
+        if reply is None:
+            return await self._broken(flight, flight.abort or CANCELLED, None)
         if reply.finished.suspect and not flight.shown:
             fault = EngineServerError("the engine counted fewer prompt tokens than the prompt has")
             return await self._broken(flight, "prompt_mismatch", fault)
         verdict = judge(tools.grammar, reply.outcome, repeat=reply.repeat, muted=flight.ask is Ask.PROBE)
         return await self._answered(flight, verdict, reply, score=call.score, judged=not prefix)
+
+    async def _unless_aborted(self, flight: Flight, work: Coroutine[Any, Any, Reply]) -> Reply | None:
+        """``None``: ``abort`` ended it."""
+        if flight.abort is not None:
+            work.close()
+            return None
+        try:
+            async with asyncio.timeout(None) as scope:
+                flight.request = scope
+                return await work
+        except TimeoutError:
+            if scope.expired():
+                return None
+            raise
+        finally:
+            flight.request = None
 
     async def _converse(self, flight: Flight, call: EngineCall, asked: Asked) -> Reply:
         tools = self._tools
@@ -304,7 +313,7 @@ class TickRunner:
             deadlines,
             tools.session_id,
             f"decision {flight.tick}",
-            f"{tools.session_id}/{plan.window}",
+            self._window_of(plan),
         )
         await tools.journal.flush_shown()  # a frame is durable before it is sent
         flight.asked_at = tools.clock.now()
@@ -322,6 +331,12 @@ class TickRunner:
         flight.answered_at = tools.clock.now()
         flight.first_token_at = flight.answered_at - (reply.finished.total_ms - reply.finished.ttft_ms) / 1000
         return reply
+
+    def _window_of(self, plan: Plan) -> Window:
+        name = f"{self._tools.session_id}/{plan.window}"
+        if self._window is None or self._window.name != name:
+            self._window = Window(name)
+        return self._window
 
     # --- ending a tick --------------------------------------------------------------------------------------
 
