@@ -23,7 +23,7 @@ from typing import Any
 from rich.console import Console
 
 from evals.bench.machine import engine_told, machine
-from evals.bench.pictures import squares
+from evals.bench.pictures import clip_pictures
 from evals.bench.slow_summaries import HandoverFigures, SlowSummaries, handover_figures
 from evals.replay.core import engine_of, open_local, settings_of
 from evals.replay.options import ReplayError, ReplayOptions
@@ -52,7 +52,7 @@ async def measure(
         session = await core.open_session(core.defaults)
         await session.submit(AskQuery(text=QUERY, operation_id="query"))
         due = time.monotonic()
-        for n, picture in enumerate(squares(SIDE, TICKS, time.time_ns()), start=1):
+        for n, picture in enumerate(clip_pictures((SIDE, SIDE), TICKS, time.time_ns()), start=1):
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             due = max(due, time.monotonic() - period_s) + period_s
             unit = InputUnit(frames=(FrameInput(picture, n * core.track.offer.period_ms),), lossless=True)

@@ -19,6 +19,7 @@ from typing import Any
 from bridges.chat_engine import VllmChat
 from bridges.engine import ChatRequest, Deadlines, Delta, EngineError
 from evals.load.generator import Shape, main
+from evals.load.heads import head
 from evals.load.job import Job
 from evals.load.session import Hears, LoadError, LoadSession, Opener, RequestSession
 
@@ -28,9 +29,12 @@ CONNECTIONS = 4096
 class LayoutSession(RequestSession):
     """One session. The job's ``extra`` has ``system``, ``silence`` (tag), ``window`` (frames), ``params``."""
 
-    def __init__(self, job: Job, hears: Hears, chat: VllmChat) -> None:
+    def __init__(self, job: Job, number: int, hears: Hears, chat: VllmChat) -> None:
         super().__init__(hears)
         self._chat, self._job = chat, job
+        self._system = "\n\n".join(
+            text for text in (job.extra["system"], head(job.mark, number, job.head)) if text
+        )
         self._turns: list[dict[str, Any]] = []
         self._images: dict[str, bytes] = {}
 
@@ -56,7 +60,7 @@ class LayoutSession(RequestSession):
         extra, patience = self._job.extra, self._job.patience_s
         first = {**turns[0], "content": [{"type": "text", "text": self.query}, *turns[0]["content"]]}
         request = ChatRequest(
-            messages=[{"role": "system", "content": extra["system"]}, first, *turns[1:]],
+            messages=[{"role": "system", "content": self._system}, first, *turns[1:]],
             params=extra["params"],
             deadlines=Deadlines(patience, patience),
         )
@@ -80,7 +84,7 @@ def _shape(*, uuid_parts: bool) -> Shape:
         )
 
         def opener(number: int, hears: Hears) -> LoadSession:
-            return LayoutSession(job, hears, chat)
+            return LayoutSession(job, number, hears, chat)
 
         try:
             yield opener

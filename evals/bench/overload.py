@@ -25,7 +25,7 @@ from evals.bench.stand import standing
 from evals.clips import clip
 from evals.load.capacity import capacities
 from evals.load.figures import Readings, Scraper
-from evals.load.job import LATE, Job, Told, percentile
+from evals.load.job import INSIST_S, LATE, Job, Told, percentile
 from evals.load.pictures import prepare
 from evals.load.step import Generator, Step, step
 
@@ -100,7 +100,7 @@ async def overloaded(job: Job, engine: str, period_s: float, tell: Callable[[str
     late: Generator | None = None
     scraping: asyncio.Task[Readings] | None = None
     try:
-        await first.ready()
+        await first.ready(there)
         await first.begin()
         await first.until("measuring")
         scraping = asyncio.create_task(scraper.until(ended))
@@ -192,15 +192,17 @@ async def _served(
 
 async def _capacity(job: Job, engine: str, tell: Callable[[str], None]) -> dict[str, Any]:
     scraper = Scraper(job.url, [engine])
+    generator = await Generator.start(replace(job, insist_s=INSIST_S))
 
     async def tried(sessions: int) -> Step:
-        made = await step(replace(job, sessions=sessions, mark=f"{sessions}"), scraper)
+        made = await step(generator, sessions, scraper)
         tell(f"{sessions} sessions: p95 {made.plain((PERIOD_S,))['p95_ms']} ms")
         return made
 
     try:
         return await capacities(tried, (PERIOD_S,), 32, first=4, within=0.1)
     finally:
+        await generator.aclose()
         await scraper.aclose()
 
 

@@ -1,4 +1,4 @@
-"""Square pictures from real clips, as a camera would send them."""
+"""Pictures from real clips, as a camera would send them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PATCH = 16
 CLIPS = ("bikes.mp4", "bigbuckbunny.mp4")
 
 
-def squares(side: int, count: int, mark: int) -> list[bytes]:
-    """``count`` different JPEGs of ``side`` x ``side`` pixels: the clips, then the clips mirrored.
+def clip_pictures(size: tuple[int, int], count: int, mark: int) -> list[bytes]:
+    """``count`` different JPEGs of that width and height: the clips, then the clips mirrored.
 
     :param mark: put into a corner of each as a patch of noise, so that an engine that saw the pictures of
         another run, with another mark, has none of these in its image cache
@@ -27,22 +27,20 @@ def squares(side: int, count: int, mark: int) -> list[bytes]:
     noise = random.Random(mark)
     for mirrored in (False, True):
         for name in CLIPS:
-            made += [
-                _square(p, side, mirrored, noise) for p in islice(_pictures(clip(name)), count - len(made))
-            ]
+            made += [_made(p, size, mirrored, noise) for p in islice(_frames(clip(name)), count - len(made))]
     if len(made) < count:
         raise ValueError(f"the clips hold {len(made)} pictures, not {count}")
     return made
 
 
-def _pictures(path: Path) -> Iterator[Image.Image]:
+def _frames(path: Path) -> Iterator[Image.Image]:
     with av.open(str(path)) as container:
         for frame in container.decode(video=0):
             yield frame.to_image()  # type: ignore[no-untyped-call]
 
 
-def _square(picture: Image.Image, side: int, mirrored: bool, noise: random.Random) -> bytes:
-    fitted = ImageOps.fit(picture, (side, side))
+def _made(picture: Image.Image, size: tuple[int, int], mirrored: bool, noise: random.Random) -> bytes:
+    fitted = ImageOps.fit(picture, size)
     if mirrored:
         fitted = ImageOps.mirror(fitted)
     fitted.paste(Image.frombytes("RGB", (PATCH, PATCH), noise.randbytes(3 * PATCH * PATCH)), (0, 0))

@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +30,10 @@ from rich.table import Table
 
 from bridges.chat_engine import VllmChat
 from evals.bench.arms import ARMS, PATHS, FrontEnd, Rival, Sample, Tap
+from evals.bench.forced import ANSWERS, CannotForce, forced
 from evals.bench.machine import engine_told, machine
-from evals.bench.pictures import squares
+from evals.bench.pictures import clip_pictures
+from evals.load.heads import head
 from evals.replay.core import engine_of, open_local, settings_of
 from evals.replay.options import ReplayError, ReplayOptions
 from evals.stats import percentile
@@ -38,6 +41,7 @@ from orchestrator.app import Core
 from orchestrator.engine_fit import token_route
 from orchestrator.engine_setup import Engine
 from orchestrator.replay_track import ReplayTrack
+from orchestrator.runtime.actor import Session
 from orchestrator.session.commands import AppendInput, AskQuery
 from orchestrator.session.units import FrameInput, InputUnit
 from orchestrator.settings import Settings
@@ -52,7 +56,8 @@ class Design:
 
     :param points: frames in the window at which the arms are compared, ascending
     :param span: ticks up to each point that are measured, in every session
-    :param side: of the square frames, in pixels
+    :param size: of the frames, width and height in pixels
+    :param head: words of a text at the beginning of each session's prompts
     :param arms: see ``evals.bench.arms``
     """
 
@@ -60,7 +65,8 @@ class Design:
     span: int = 10
     sessions: int = 3
     warm_ticks: int = 12
-    side: int = 448
+    size: tuple[int, int] = (448, 448)
+    head: int = 0
     arms: tuple[str, ...] = ARMS
 
     def point_of(self, frames: int) -> int | None:
@@ -76,8 +82,11 @@ fast as the one without a cache. Messages take at least this share of what ids t
 Samples = dict[int, dict[str, list[Sample]]]
 
 
-def result_of(samples: Samples, facts: dict[str, Any]) -> dict[str, Any]:
-    """The bench's JSON: per point and arm p50 and p95 in ms and median counts; ratios; goals met."""
+def result_of(samples: Samples, facts: dict[str, Any], design: Design = DESIGN) -> dict[str, Any]:
+    """The bench's JSON: per point and arm p50 and p95 in ms and median counts; ratios; goals met.
+
+    ``last_to_first``: how many times as long as at the first point a tick of ours takes at the last one.
+    """
     points: list[dict[str, Any]] = []
     for point, arms in samples.items():
         figures = {arm: _figures(each) for arm, each in arms.items()}
@@ -109,7 +118,16 @@ def result_of(samples: Samples, facts: dict[str, Any]) -> dict[str, Any]:
                 points[-1]["no_cache_to_ours"] >= GOAL_NO_CACHE
             ),
         }
-    return {"bench": "replay", "machine": machine(), "engine": facts, "points": points, "goals": goals}
+    ours = [point["arms"]["ours"]["p50_ms"] for point in points]
+    return {
+        "bench": "replay",
+        "machine": machine(),
+        "engine": facts,
+        "design": {"size": design.size, "head": design.head, "sessions": design.sessions},
+        "points": points,
+        "last_to_first": _ratio(ours[-1], ours[0]),
+        "goals": goals,
+    }
 
 
 def _figures(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -135,11 +153,11 @@ def _ratio(one: float | None, other: float | None) -> float | None:
 
 
 def show(result: dict[str, Any], console: Console) -> None:
-    where = result["machine"]
+    where, (width, height) = result["machine"], result["design"]["size"]
     console.print(
         f"{where['cpu']}, {where['cores']} cores, {where['memory_gb']} GB, Python {where['python']}, "
         f"vigil {where['vigil']}; engine {result['engine'].get('version') or '-'} with "
-        f"{result['engine'].get('model') or '-'}; frames {DESIGN.side}x{DESIGN.side}",
+        f"{result['engine'].get('model') or '-'}; frames {width}x{height}",
         soft_wrap=True,
         highlight=False,
     )
@@ -177,7 +195,8 @@ async def measure(settings: Settings, engine: Engine, tell: Callable[[str], None
     host = core.track.hosts.fleet.hosts[0]
     tap = Tap(host.chat, pack.decide.max_tokens)
     host.chat = tap
-    pictures = squares(design.side, design.warm_ticks + design.sessions * design.points[-1], time.time_ns())
+    mark = time.time_ns()
+    shown = clip_pictures(design.size, design.warm_ticks + design.sessions * design.points[-1], mark)
     samples: Samples = {point: {arm: [] for arm in design.arms} for point in design.points}
     front = FrontEnd(engine.url)
     rivals = {arm: rival for arm, rival in _rivals(engine, front).items() if arm in design.arms}
@@ -185,8 +204,10 @@ async def measure(settings: Settings, engine: Engine, tell: Callable[[str], None
         for number in range(-1, design.sessions):
             warming = number < 0
             first, step = (0, 1) if warming else (design.warm_ticks + number, design.sessions)
-            own = pictures[first::step][: design.warm_ticks if warming else design.points[-1]]
-            await _session(core, tap, rivals, front, own, design, None if warming else samples)
+            own = shown[first::step][: design.warm_ticks if warming else design.points[-1]]
+            config = replace(core.defaults, instructions=head(str(mark), number, design.head) or None)
+            session = await core.open_session(config)
+            await _session(core, session, tap, rivals, front, own, design, None if warming else samples)
             tell("warmed up" if warming else f"session {number + 1} of {design.sessions} done")
     finally:
         for rival in rivals.values():
@@ -209,6 +230,7 @@ def _rivals(engine: Engine, front: FrontEnd) -> dict[str, Rival]:
 
 async def _session(
     core: Core,
+    session: Session,
     tap: Tap,
     rivals: Mapping[str, Rival],
     front: FrontEnd,
@@ -217,7 +239,6 @@ async def _session(
     samples: Samples | None,
 ) -> None:
     """One session from its first frame on; measured where its window is near a point."""
-    session = await core.open_session(core.defaults)
     await session.submit(AskQuery(text=QUERY, operation_id="query"))
     for n, picture in enumerate(pictures, start=1):
         unit = InputUnit(frames=(FrameInput(picture, n * core.track.offer.period_ms),), lossless=True)
@@ -250,20 +271,41 @@ def main() -> int:
     parser.add_argument("--engine", default="programmed-cpu", help="URL or profile (default: %(default)s)")
     parser.add_argument("--paths", action="store_true", help="compare prompts as ids with messages alone")
     parser.add_argument("--sessions", type=int, default=DESIGN.sessions, help="default: %(default)s")
+    parser.add_argument("--size", help="WxH of the frames; default: 448x448")
+    parser.add_argument(
+        "--head", type=int, default=0, help="words at the beginning of each session's prompts"
+    )
+    parser.add_argument("--family", help="the engine's prompt pack, where its name does not tell")
+    parser.add_argument("--forced", choices=ANSWERS, help="what an engine with dummy weights answers")
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = parser.parse_args()
     console = Console()
     arms = PATHS if arguments.paths else ARMS
-    design = replace(DESIGN, arms=arms, sessions=arguments.sessions)
+    design = replace(DESIGN, arms=arms, sessions=arguments.sessions, head=arguments.head)
+    if arguments.size:
+        width, _, height = arguments.size.partition("x")
+        design = replace(design, size=(int(width), int(height)))
 
     def tell(line: str) -> None:
         console.print(line, style="dim", markup=False, highlight=False)
 
     try:
-        settings = settings_of(ReplayOptions(source="", out=Path(), engine=arguments.engine))
-        with engine_of(settings, tell) as engine:
+        settings = settings_of(
+            ReplayOptions(source="", out=Path(), engine=arguments.engine, family=arguments.family)
+        )
+        with (
+            engine_of(settings, tell) as engine,
+            tempfile.TemporaryDirectory(prefix="vigil-bench-") as folder,
+        ):
+            if arguments.forced:
+                family = settings.family or engine.pack.family
+                pack = forced(engine, family, Path(folder), arguments.forced, design.size)
+                engine = replace(engine, pack=pack)
             samples = asyncio.run(measure(settings, engine, tell, design))
-            result = result_of(samples, engine_told(engine.facts.to_dict()))
+            result = result_of(samples, engine_told(engine.facts.to_dict()), design)
+    except CannotForce as error:
+        console.print(f"replay_bench: {error}", style="red", markup=False, highlight=False)
+        return 2
     except ReplayError as error:
         console.print(f"replay_bench: {error.message}", style="red", markup=False, highlight=False)
         return error.exit_code

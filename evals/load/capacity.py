@@ -32,6 +32,8 @@ async def capacities(
             if sessions not in steps:
                 steps[sessions] = await run(sessions)
             search.tell(sessions, steps[sessions].carried(bound))
+            if steps[sessions].told.refused:
+                search.tell(steps[sessions].told.opened + 1, False)
         told["capacity"][f"{bound:g}"] = search.capacity
         told["bounded"][f"{bound:g}"] = search.bounded
     return told | {"steps": [steps[tried].plain(bounds) for tried in sorted(steps)]}

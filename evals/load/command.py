@@ -15,7 +15,7 @@ import httpx
 import orjson
 import typer
 
-from evals.load.job import Job
+from evals.load.job import INSIST_S, Job
 from orchestrator.exits import Exit
 
 QUERY = "Say when something happens."
@@ -93,7 +93,8 @@ def load(
                 Job(
                     url=server.rstrip("/"),
                     shape=shape.value,
-                    sessions=sessions or 0,
+                    sessions=sessions or most,
+                    insist_s=0.0 if sessions else INSIST_S,
                     pictures="",
                     query=query,
                     period_s=1.0,
@@ -135,7 +136,7 @@ class _Wanted:
 async def _run(console: Any, job: Job, wanted: _Wanted) -> dict[str, Any]:
     from evals.load.capacity import capacities, table
     from evals.load.figures import Scraper
-    from evals.load.step import GeneratorFailed, Step, step
+    from evals.load.step import Generator, GeneratorFailed, Step, step
 
     with tempfile.TemporaryDirectory(prefix="vigil-load-") as folder:
         served = await _served(job)
@@ -149,12 +150,11 @@ async def _run(console: Any, job: Job, wanted: _Wanted) -> dict[str, Any]:
         count = await asyncio.to_thread(_prepare, wanted, Path(folder), job.period_s)
         bounds = wanted.bounds or tuple(dict.fromkeys((job.period_s, 0.5)))
         scraper = Scraper(job.url, wanted.engines, job.api_key)
+        generator = await Generator.start(job)
 
         async def tried(sessions: int) -> Step:
             begun = time.monotonic()
-            # Pictures that no step before it has shown: an engine must not hold them already.
-            mark = f"{job.mark}.{sessions}"
-            made = await step(replace(job, sessions=sessions, mark=mark), scraper)
+            made = await step(generator, sessions, scraper)
             p95 = made.plain(bounds)["p95_ms"]
             said = f"{sessions} sessions: p95 {'-' if p95 is None else f'{p95:g} ms'}"
             console.print(f"{said} ({time.monotonic() - begun:.0f} s)", style="dim", highlight=False)
@@ -168,6 +168,7 @@ async def _run(console: Any, job: Job, wanted: _Wanted) -> dict[str, Any]:
         except GeneratorFailed as failed:
             raise _Unusable(str(failed)) from failed
         finally:
+            await generator.aclose()
             await scraper.aclose()
     console.print(table(told["steps"]))
     for limit, sessions in told.get("capacity", {}).items():

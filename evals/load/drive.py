@@ -17,7 +17,7 @@ from evals.load.session import LoadError, LoadSession, Lost, Opener, Refused
 
 @dataclass
 class Tally:
-    """What the sessions of one process saw; see ``Told``."""
+    """What the sessions of one process saw in one step; see ``Told``."""
 
     opened: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -26,33 +26,25 @@ class Tally:
     samples: list[tuple[float, float | None]] = field(default_factory=list)
 
 
+def stage(number: int) -> float:
+    """How full the window of a session is to begin with: any number of first sessions are at all stages."""
+    return (0.5 + number * GOLDEN) % 1.0
+
+
 class Pace:
-    """When all sessions of a process begin to show frames, and when what they show is measured."""
+    """When the sessions of one step show frames, and when what they show is measured. It begins now."""
 
     def __init__(self, job: Job, sessions: int) -> None:
         self._job, self._sessions = job, sessions
-        self._ready = 0
-        self.began_at = float("inf")
-        self.all_ready = asyncio.Event()
-        """Every session has filled its window, or was refused."""
-        self.begins = asyncio.Event()
-
-    def ready(self) -> None:
-        self._ready += 1
-        if self._ready == self._sessions:
-            self.all_ready.set()
-
-    def begin(self) -> None:
         self.began_at = time.monotonic()
-        self.begins.set()
 
-    def due(self, number: int, frame: int) -> float:
+    def due(self, place: int, frame: int) -> float:
         """When a session shows a frame. The sessions' phases are spread over the period."""
-        return self.began_at + self._job.period_s * (frame + number / self._sessions)
+        return self.began_at + self._job.period_s * (frame + place / self._sessions)
 
-    def next_frame(self, number: int) -> int:
+    def next_frame(self, place: int) -> int:
         """The first one that is not overdue."""
-        return max(0, math.ceil((time.monotonic() - self.due(number, 0)) / self._job.period_s))
+        return max(0, math.ceil((time.monotonic() - self.due(place, 0)) / self._job.period_s))
 
     def measured(self, due: float) -> bool:
         return self.began_at + self._job.warm_s <= due < self.ends_at
@@ -63,8 +55,9 @@ class Pace:
 
 
 class Drive:
-    """See ``Hears``.
+    """See ``Hears``. ``enter`` once, ``keep_pace`` in each step, ``leave`` at the end.
 
+    :param number: of the session in its process
     :param pictures: shown in turn; ``sound``: of one period each, in turn with them
     """
 
@@ -75,12 +68,11 @@ class Drive:
         open_session: Opener,
         pictures: Sequence[bytes],
         sound: Sequence[bytes],
-        tally: Tally,
-        pace: Pace,
     ) -> None:
         self._job, self._number = job, number
         self._pictures, self._sound = pictures, sound
-        self._tally, self._pace = tally, pace
+        self._open = open_session
+        self._tally = Tally()
         self._session: LoadSession = open_session(number, self)
         self._frames = 0
         self._waiting: dict[int, tuple[float, bool]] = {}
@@ -109,40 +101,64 @@ class Drive:
 
     # --- what it does -----------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        told = False
+    async def enter(self, tally: Tally) -> bool:
+        """Open it and fill its window; False when it was refused, or lost on the way."""
+        self._tally = tally
+        until = time.monotonic() + self._job.insist_s
+        while True:
+            try:
+                await self._fill()
+            except Refused as refused:
+                if time.monotonic() < until:
+                    await self._afresh()
+                    continue
+                tally.refused[refused.code] += 1
+            except LoadError as lost:
+                tally.lost[lost.code] += 1
+            else:
+                tally.opened += 1
+                return True
+            await self.leave()
+            return False
+
+    async def keep_pace(self, pace: Pace, place: int, tally: Tally) -> bool:
+        """One step. False when it was lost on the way.
+
+        :param place: of the session among those of the step
+        """
+        self._tally = tally
+        self._waiting = {at: (sent_at, False) for at, (sent_at, _) in self._waiting.items()}
         try:
-            if await self._enter():
-                told = True
-                self._pace.ready()
-                await self._pace.begins.wait()
-                await self._keep_pace()
+            await self._step(pace, place)
         except LoadError as lost:
-            self._tally.lost[lost.code] += 1
+            tally.lost[lost.code] += 1
+            return False
         finally:
-            if not told:
-                self._pace.ready()
             for sent_at, measured in self._waiting.values():
                 if measured:
-                    self._tally.samples.append((sent_at, None))
+                    tally.samples.append((sent_at, None))
             self._waiting.clear()
-            with suppress(LoadError):
-                await self._session.close()
-
-    async def _enter(self) -> bool:
-        """Open it and fill its window; False when it was refused."""
-        job = self._job
-        try:
-            await self._session.open()
-            for _ in range(round(job.fill * (self._number + 0.5) / job.sessions)):
-                await self._at_once()
-            await self._session.ask(job.query)
-            await self._at_once()
-        except Refused as refused:
-            self._tally.refused[refused.code] += 1
-            return False
-        self._tally.opened += 1
         return True
+
+    async def leave(self) -> None:
+        with suppress(LoadError):
+            await self._session.close()
+
+    async def _fill(self) -> None:
+        job = self._job
+        await self._session.open()
+        for _ in range(round(job.fill * stage(self._number))):
+            await self._at_once()
+        await self._session.ask(job.query)
+        await self._at_once()
+
+    async def _afresh(self) -> None:
+        """What a step before did to the service must not be held against this one."""
+        await self.leave()
+        await asyncio.sleep(AGAIN_S)
+        self._over, self._frames = None, 0
+        self._waiting.clear()
+        self._session = self._open(self._number, self)
 
     async def _at_once(self) -> None:
         """Show a frame and wait until it is decided."""
@@ -160,10 +176,10 @@ class Drive:
         except TimeoutError:
             raise Lost("no_answer") from None
 
-    async def _keep_pace(self) -> None:
-        job, pace = self._job, self._pace
-        frame = pace.next_frame(self._number)
-        while (due := pace.due(self._number, frame)) < pace.ends_at:
+    async def _step(self, pace: Pace, place: int) -> None:
+        job = self._job
+        frame = pace.next_frame(place)
+        while (due := pace.due(place, frame)) < pace.ends_at:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             if self._over is not None:
                 raise Lost(self._over)
@@ -191,6 +207,9 @@ class Drive:
         await self._session.show(own, media_ms, sound)
 
 
+AGAIN_S = 1.0
+"""Between two tries of a session that is refused."""
+GOLDEN = 0.6180339887498949
 STEP = 7
 """Pictures between the first ones of two sessions."""
 LAST_ANSWERS = 4

@@ -1,4 +1,4 @@
-"""What the service and its engines say of a step themselves, from their ``/metrics``."""
+"""What the service and its engines say of a step, from their ``/metrics``, and this machine's processors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bridges.engine import EngineError
 from bridges.engine_metrics import EngineLoad, EngineMetrics
+from evals.load.processors import Spent, cores, spent
 
 LOOK_S = 1.0
 TIMEOUT_S = 5.0
 QUEUES = ("mailbox_commands", "pending_input_bytes", "frames_waiting", "outbox_events")
 """Of a service: what waits in it."""
+
+DECIDED, PATHS = "engine_prompts_total", "path:"
+"""Decisions by how their prompts went: a name of their own for each."""
 
 Samples = dict[str, float]
 
@@ -30,6 +34,8 @@ def service_samples(text: str) -> Samples:
                 if sample.name.startswith("vigil_"):
                     name = sample.name.removeprefix("vigil_")
                     sums[name] = sums.get(name, 0.0) + sample.value
+                    if name == DECIDED:
+                        sums[PATHS + sample.labels["path"]] = sample.value
     except ValueError:
         return {}
     return sums
@@ -41,9 +47,10 @@ class Readings:
 
     service: list[Samples] = field(default_factory=list)
     engines: list[list[EngineLoad]] = field(default_factory=list)
+    processors: list[Spent] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
-        """``service`` and ``engine``, each absent where it told nothing."""
+        """``service``, ``engine`` and ``processes``, each absent where it told nothing."""
         told: dict[str, Any] = {}
         known = [samples for samples in self.service if samples]
         if len(known) > 1:
@@ -51,6 +58,8 @@ class Readings:
         loads = [each for each in self.engines if each]
         if len(loads) > 1:
             told["engine"] = _engine(loads)
+        if len(self.processors) > 1:
+            told["processes"] = cores(self.processors[0], self.processors[-1])
         return told
 
 
@@ -61,8 +70,12 @@ def _service(known: Sequence[Samples]) -> dict[str, Any]:
         return last.get(name, 0.0) - first.get(name, 0.0)
 
     prompt = grew("prompt_tokens_total")
+    decided = {name: grew(name) for name in last if name.startswith(PATHS)}
+    asked = sum(decided.values())
     return {
         "ticks": int(grew("ticks_total")),
+        "paths": {name.removeprefix(PATHS): int(number) for name, number in decided.items() if number},
+        "prompt_tokens": round(prompt / asked) if asked else None,
         "tick_failures": int(grew("tick_failures_total")),
         "sessions_refused": int(grew("sessions_refused_total")),
         "reuse": round(grew("cached_tokens_total") / prompt, 4) if prompt else None,
@@ -107,6 +120,7 @@ class Scraper:
     async def until(self, ended: asyncio.Event) -> Readings:
         """One reading now, one at the end, and some in between."""
         readings = Readings()
+        first = asyncio.create_task(asyncio.to_thread(spent))
         await self._read(readings)
         while not ended.is_set():
             try:
@@ -115,6 +129,7 @@ class Scraper:
             except TimeoutError:
                 pass
             await self._read(readings)
+        readings.processors += [await first, await asyncio.to_thread(spent)]
         return readings
 
     async def aclose(self) -> None:

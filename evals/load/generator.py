@@ -1,7 +1,9 @@
-"""The load generator, in a process of its own: ``python -m evals.load.generator`` reads a job and runs it.
+"""The load generator, in a process of its own: ``python -m evals.load.generator`` reads a job and its steps.
 
-It prints ``ready`` when every window is filled, goes on when it is written a line, prints ``measuring`` when
-frames begin to count, and at the end one JSON object; see ``evals.load.job``.
+A step is a line with a number of sessions. It prints ``ready`` when so many have filled windows, goes on when
+it is written a line, prints ``measuring`` when frames begin to count and ``measured`` when they no longer do,
+and at the step's end one JSON object; see ``evals.load.job``. Sessions stay for the next step. A job of
+``each_at_once`` is one step that waits for no line.
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 
 from evals.load.chat import CONNECT_S, ChatSession
-from evals.load.drive import Drive, Pace, Tally
+from evals.load.crowd import Crowd
+from evals.load.drive import Pace, Tally
 from evals.load.job import Job, Told, percentile
 from evals.load.pictures import read
 from evals.load.realtime import RealtimeSession
@@ -33,7 +36,7 @@ LAG_PERIOD_S = 0.02
 @asynccontextmanager
 async def realtime(job: Job) -> AsyncIterator[Opener]:
     def opener(number: int, hears: Hears) -> LoadSession:
-        return RealtimeSession(job, hears)
+        return RealtimeSession(job, number, hears)
 
     yield opener
 
@@ -55,39 +58,46 @@ async def chat(job: Job) -> AsyncIterator[Opener]:
 SHAPES: Mapping[str, Shape] = {"realtime": realtime, "chat": chat}
 
 
-async def generate(job: Job, shape: Shape, say: Callable[[str], None], go: Callable[[], None]) -> Told:
-    """:param say: tells the other process how far it is; ``go``: blocks until that wants to begin"""
+async def generate(
+    job: Job, shape: Shape, say: Callable[[str], None], hear: Callable[[], str]
+) -> AsyncGenerator[Told, None]:
+    """What came of each step.
+
+    :param say: tells the other process how far it is; ``hear``: blocks for its next line, empty: no more
+    """
     pictures = read(Path(job.pictures))
     sound = periods(Path(job.sound), job.extra["sound_rate_hz"], job.period_s) if job.sound else []
-    tally, pace, late = Tally(), Pace(job, job.sessions), list[float]()
-
     async with shape(job) as opener:
+        crowd = Crowd(job, opener, pictures, sound)
+        try:
+            if job.each_at_once:
+                tally = Tally()
+                await crowd.arrive(tally)
+                yield _told(tally, [])
+                return
+            while line := await asyncio.to_thread(hear):
+                yield await _step(job, crowd, int(line), say, hear)
+        finally:
+            await crowd.leave()
 
-        async def one(number: int) -> None:
-            await asyncio.sleep(job.opening_s * number)
-            await Drive(job, number, opener, pictures, sound, tally, pace).run()
 
-        running = asyncio.gather(*(one(number) for number in range(job.sessions)))
-        if job.each_at_once:
-            pace.begin()
-            await running
-            return _told(tally, late)
-        await pace.all_ready.wait()
-        if tally.opened and (job.stay or tally.opened == job.sessions):
-            say("ready")
-            await asyncio.to_thread(go)
-            pace.begin()
-            await asyncio.sleep(job.warm_s)
-            say("measuring")
-            watch = asyncio.create_task(lags(late))
-            await asyncio.sleep(max(0.0, pace.ends_at - time.monotonic()))
-            say("measured")
-            watch.cancel()
-            await running
-        else:
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+async def _step(
+    job: Job, crowd: Crowd, sessions: int, say: Callable[[str], None], hear: Callable[[], str]
+) -> Told:
+    tally, late = Tally(), list[float]()
+    await crowd.reach(sessions, tally)
+    if tally.opened and (job.stay or tally.opened == sessions):
+        say("ready")
+        await asyncio.to_thread(hear)
+        pace = Pace(job, tally.opened)
+        walking = asyncio.create_task(crowd.keep_pace(tally.opened, pace, tally))
+        await asyncio.sleep(job.warm_s)
+        say("measuring")
+        watch = asyncio.create_task(lags(late))
+        await asyncio.sleep(max(0.0, pace.ends_at - time.monotonic()))
+        say("measured")
+        watch.cancel()
+        await walking
     return _told(tally, late)
 
 
@@ -119,12 +129,17 @@ def main(shapes: Mapping[str, Shape] = SHAPES) -> None:
         sys.stdout.write(word + "\n")
         sys.stdout.flush()
 
-    told = asyncio.run(generate(job, shapes[job.shape], say, _waited))
-    say(told.to_json().decode())
+    async def run() -> None:
+        async with aclosing(generate(job, shapes[job.shape], say, _line)) as steps:
+            async for told in steps:
+                say(told.to_json().decode())
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run())
 
 
-def _waited() -> None:
-    sys.stdin.buffer.readline()
+def _line() -> str:
+    return sys.stdin.buffer.readline().decode().strip()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What one step of a load is, and what came of it: plain data between two processes."""
+"""What the steps of a load are, and what came of one: plain data between two processes."""
 
 from __future__ import annotations
 
@@ -8,25 +8,30 @@ from typing import Any
 
 import orjson
 
+INSIST_S = 25.0
+"""Longer than a service remembers that it was late: a step before must not be held against the next one."""
 LATE = float("inf")
 """The latency of a frame that was never decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One step: so many sessions at once. Times in seconds.
+    """So many sessions at once. Times in seconds.
 
     :param shape: how the server is spoken to, see ``evals.load.generator``
+    :param sessions: of a step; of several ones at most
     :param pictures: folder of JPEGs, shown in the order of their names, again and again
     :param query: asked once the windows are filled
     :param period_s: between two frames of a session; the sessions are spread over it evenly
-    :param fill: frames of a full window: before it is asked anything session ``i`` of ``n`` is shown its
-        ``i``-th part of them as quickly as they are taken, so that windows are at all stages
+    :param fill: frames of a full window: before it is asked anything each session is shown a part of them as
+        quickly as they are taken, so that windows are at all stages; see ``evals.load.drive.stage``
+    :param head: words of a text that each session's prompts begin with; every session has its own
     :param warm_s: at full pace before it is measured; ``seconds``: measured
     :param patience_s: for one answer that is waited for, and for the last answers
     :param sound: a WAV file that each session hears beside its frames, again and again
     :param opening_s: between the openings of two sessions
     :param each_at_once: a session keeps its pace from when it is in; otherwise all begin together
+    :param insist_s: a session that is refused is tried again for so long
     :param stay: go on with those sessions that were let in; otherwise nothing is measured when one is refused
     :param extra: of shapes that need more
     """
@@ -40,12 +45,14 @@ class Job:
     seconds: float
     warm_s: float = 2.0
     fill: int = 0
+    head: int = 0
     patience_s: float = 120.0
     model: str | None = None
     api_key: str | None = None
     sound: str | None = None
     opening_s: float = 0.05
     each_at_once: bool = False
+    insist_s: float = 0.0
     stay: bool = False
     mark: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)

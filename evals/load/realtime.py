@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from evals.load.heads import head
 from evals.load.job import Job
 from evals.load.session import Hears, Lost, Refused
 from orchestrator.client import ClientError, VigilClient
@@ -17,8 +18,10 @@ FREE = frozenset({"gated", "not_asked"})
 class RealtimeSession:
     """See ``LoadSession``. A lost connection is not resumed: it is counted."""
 
-    def __init__(self, job: Job, hears: Hears) -> None:
+    def __init__(self, job: Job, number: int, hears: Hears) -> None:
         session: dict[str, Any] = {"include": ["vigil.tick"], "modalities": ["text"]}
+        if job.head:
+            session["instructions"] = head(job.mark, number, job.head)
         self._client = VigilClient(
             job.url, model=job.model, session=session, api_key=job.api_key, resume=False
         )

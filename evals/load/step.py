@@ -1,4 +1,4 @@
-"""One step of a load: a generator process from its start to what it tells, with the figures beside it."""
+"""One step of a load: what a generator process tells of it, with the figures beside it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from evals.load.job import Job, Told, carried, doubtful, percentile
 MODULE = "evals.load.generator"
 LINE = 64 * 2**20
 """Bytes of what a generator tells at most."""
+LEAVE_S = 10.0
+"""For a generator to close its sessions."""
 
 
 class GeneratorFailed(Exception):
@@ -23,7 +25,7 @@ class GeneratorFailed(Exception):
 
 
 class Generator:
-    """A running generator. ``ready``, ``begin``, ``end`` in that order; ``aclose`` at any time.
+    """A running generator. ``ready``, ``begin``, ``end`` in that order for each step; ``aclose`` at any time.
 
     :param module: whose ``main`` knows the job's shape
     """
@@ -41,14 +43,15 @@ class Generator:
         process.stdin.write(job.to_json() + b"\n")
         return cls(process)
 
-    async def ready(self) -> bool:
-        """Every window is filled; False: it told its end instead, for nothing is to be measured."""
+    async def ready(self, sessions: int) -> bool:
+        """So many are in and their windows filled; False: it told its end instead, for nothing is to be
+        measured."""
+        self._told = None
+        await self._write(str(sessions))
         return await self._word() == "ready"
 
     async def begin(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"\n")
-        await self._process.stdin.drain()
+        await self._write("begin")
 
     async def until(self, word: str) -> None:
         while (heard := await self._word()) != word:
@@ -56,16 +59,27 @@ class Generator:
                 raise GeneratorFailed(f"the generator ended before it told {word}, not {heard}")
 
     async def end(self) -> Told:
+        """Of the step."""
         while self._told is None:
             await self._word()
-        await self._process.wait()
         return self._told
 
     async def aclose(self) -> None:
+        """Between steps it closes its sessions in order."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._process.wait()
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
+
+    async def _write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        await self._process.stdin.drain()
 
     async def _word(self) -> str:
         if self._told is not None:
@@ -118,22 +132,20 @@ class Step:
         }
 
 
-async def step(job: Job, scraper: Scraper, module: str = MODULE) -> Step:
+async def step(generator: Generator, sessions: int, scraper: Scraper) -> Step:
     """:raises GeneratorFailed: its process ended before its time"""
-    generator = await Generator.start(job, module)
     ended = asyncio.Event()
     scraping: asyncio.Task[Readings] | None = None
     try:
-        if await generator.ready():
+        if await generator.ready(sessions):
             await generator.begin()
             await generator.until("measuring")
             scraping = asyncio.create_task(scraper.until(ended))
             await generator.until("measured")
             ended.set()
         told = await generator.end()
-        return Step(job.sessions, told, await scraping if scraping is not None else Readings())
+        return Step(sessions, told, await scraping if scraping is not None else Readings())
     finally:
         ended.set()
         if scraping is not None:
             await asyncio.gather(scraping, return_exceptions=True)
-        await generator.aclose()

@@ -18,7 +18,7 @@ from rich.console import Console
 from bridges.engine import ChatEngine, ChatEvent, ChatRequest, ImageBytes
 from evals.bench.arms import PATIENT
 from evals.bench.between import Between
-from evals.bench.pictures import squares
+from evals.bench.pictures import clip_pictures
 from evals.replay.console import RunConsole
 from evals.replay.core import engine_of, settings_of
 from evals.replay.drive import Frame, Sampling, Sink
@@ -46,7 +46,7 @@ Through = Callable[[ChatEngine], ChatEngine]
 @functools.lru_cache(maxsize=1)
 def pictures(count: int) -> tuple[bytes, ...]:
     """Pictures of real clips, no two of them equal."""
-    made = tuple(squares(SIDE, count, time.time_ns()))
+    made = tuple(clip_pictures((SIDE, SIDE), count, time.time_ns()))
     assert len(set(made)) == count
     return made
 

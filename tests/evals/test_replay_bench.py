@@ -10,14 +10,14 @@ from PIL import Image
 from rich.console import Console
 
 from evals.bench.arms import ARMS, PATHS, Sample
-from evals.bench.pictures import squares
+from evals.bench.pictures import clip_pictures
 from evals.bench.replay_bench import Design, measure, result_of, show
 from evals.load.pictures import commented
 from evals.replay.core import engine_of, settings_of
 from evals.replay.options import ReplayOptions
 from tests.fakes.engine import FakeEngine
 
-DESIGN = Design(points=(3, 8), span=2, sessions=2, warm_ticks=2, side=64)
+DESIGN = Design(points=(3, 8), span=2, sessions=2, warm_ticks=2, size=(64, 64))
 
 
 async def test_all_arms_ask_the_same_of_one_engine():
@@ -72,12 +72,12 @@ def test_goals_and_table():
     assert "MISSED" not in printed.getvalue()
 
 
-def test_squares_are_all_different():
-    assert len({*squares(32, 400, 1), *squares(32, 20, 2)}) == 420
+def test_pictures_are_all_different():
+    assert len({*clip_pictures((32, 32), 400, 1), *clip_pictures((32, 32), 20, 2)}) == 420
 
 
 def test_rivals_have_the_same_pixels_in_other_bytes():
-    (picture,) = squares(64, 1, 1)
+    (picture,) = clip_pictures((64, 48), 1, 1)
     own = [commented(picture, name) for name in ("resend", "no_cache")]
     assert len({picture, *own}) == 3
     shown = [Image.open(io.BytesIO(data)).convert("RGB").tobytes() for data in (picture, *own)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +14,10 @@ from evals.bench.known_layout import SHAPES as LAYOUTS
 from evals.bench.overload import recovery
 from evals.load.capacity import capacities, table
 from evals.load.figures import Readings, Scraper
-from evals.load.generator import SHAPES, generate
+from evals.load.generator import SHAPES, Shape, generate
 from evals.load.job import Job, Told, carried, doubtful
 from evals.load.pictures import NoPictures, prepare
-from evals.load.step import Step, step
+from evals.load.step import Generator, Step, step
 from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine
 from tests.fakes.pictures import jpeg
@@ -83,6 +85,13 @@ def test_a_folder_without_pictures(tmp_path: Path) -> None:
         prepare(tmp_path, tmp_path, (64, 64), 1.0, 3)
 
 
+async def all_steps(job: Job, shape: Shape, say: Callable[[str], None], *lines: str) -> list[Told]:
+    """What a generator tells that is written these lines."""
+    heard = iter((*lines, ""))
+    async with aclosing(generate(job, shape, say, lambda: next(heard))) as steps:
+        return [told async for told in steps]
+
+
 @pytest.mark.parametrize("shape", ["resend", "uuid"])
 async def test_clients_of_the_known_layout(shape: str, tmp_path: Path) -> None:
     """Every picture again or each once; nothing is asked before the query; a full window is dropped."""
@@ -99,7 +108,7 @@ async def test_clients_of_the_known_layout(shape: str, tmp_path: Path) -> None:
             patience_s=20.0, extra=extra,
         )  # fmt: skip
         words: list[str] = []
-        seen = await generate(job, LAYOUTS[shape], words.append, lambda: None)
+        (seen,) = await all_steps(job, LAYOUTS[shape], words.append, "1", "begin")
         chats = [chat for chat in fake.chats if chat.images]
     assert not seen.lost
     assert words == ["ready", "measuring", "measured"]
@@ -125,10 +134,14 @@ async def test_sessions_over_the_socket_and_over_http(tmp_path: Path) -> None:
             fill=2,
         )
         scraper = Scraper(vigil.url, [])
-        made = await step(replace(base, patience_s=30.0), scraper)
-        await scraper.aclose()
-        over_http = await generate(
-            replace(base, shape="chat"), SHAPES["chat"], lambda word: None, lambda: None
+        generator = await Generator.start(replace(base, patience_s=30.0))
+        try:
+            made = await step(generator, 2, scraper)
+        finally:
+            await generator.aclose()
+            await scraper.aclose()
+        (over_http,) = await all_steps(
+            replace(base, shape="chat"), SHAPES["chat"], lambda word: None, "2", "begin"
         )
     plain = made.plain((60.0,))
     assert plain["opened"] == 2 and not plain["refused"] and not plain["lost"]
