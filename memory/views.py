@@ -53,6 +53,12 @@ class Views:
         return self.parts.live_window.tokens
 
     @property
+    def turn_tokens(self) -> int | None:
+        """Of a turn with one picture, on average; ``None``: none was answered yet."""
+        learned = self.parts.learned
+        return round(learned.turn) if learned.measured else None
+
+    @property
     def in_flight(self) -> int | None:
         """The tick that is begun and not answered. After a restart such a tick has failed."""
         return self.parts.open.flight.tick if self.parts.open.flight else None

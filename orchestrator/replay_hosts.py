@@ -22,7 +22,7 @@ from orchestrator.engine_setup import Engine, token_facts_again
 from orchestrator.engine_watch import EngineWatch
 from orchestrator.engines.fleet import Fleet, Host
 from orchestrator.engines.placement import engine_name, ranked
-from orchestrator.engines.room import Need, Priority, Room, carries
+from orchestrator.engines.room import Caches, Need, Priority, Room
 from orchestrator.replay_engines import Engines, covers
 from orchestrator.runtime.permits import KINDS, Permits
 from orchestrator.session.backend import Clock
@@ -246,9 +246,8 @@ class Hosts:
         chat = chat_engine(settings, engine)
         secret, longest = settings.engine_api_key, settings.timeouts.request_s
         key = secret.get_secret_value() if secret else None
-        most = carries(self._need, facts.kv_tokens, facts.image_cache_bytes) if self._need else None
         waits = {kind: Durations() for kind in KINDS}
-        room = Room(most, self._classes)
+        room = Room(Caches(self._need, facts.kv_tokens, facts.image_cache_bytes), self._classes)
         permits = Permits(
             LIVE_TICKS, BACKGROUND, now=self._clock.now, waited=lambda kind, took: waits[kind].add(took)
         )
@@ -294,13 +293,11 @@ def session_need(settings: Settings, pack: Pack, limits: Limits) -> Need | None:
         )
     except (LimitsTooSmall, KeyError):
         return None
-    overlap = budget.overlap_frames * turn
     # A head grows from nothing to all that its history may hold; on average half of that is there.
     head = system + budget.query_tokens // 4 + budget.qa_tokens // 2 + budget.history_tokens // 2
     return Need(
-        least=head + overlap,
-        most=head + overlap + budget.chunk_frames * turn,
-        handover=head + overlap,
+        head=head,
+        turn=turn,
         least_images=budget.overlap_frames,
         most_images=budget.overlap_frames + budget.chunk_frames,
         image_bytes=image_bytes(pixels),

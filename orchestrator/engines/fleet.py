@@ -263,7 +263,14 @@ class Home:
         return True
 
     def answered(
-        self, *, latency_s: float, period_s: float, kept: int, promised: int, coalesced: bool = False
+        self,
+        *,
+        latency_s: float,
+        period_s: float,
+        kept: int,
+        promised: int,
+        coalesced: bool = False,
+        turn_tokens: int | None = None,
     ) -> None:
         """A live tick was answered; see ``Room.answered``."""
         self.host.cold.leave(self.session)
@@ -275,6 +282,7 @@ class Home:
             kept=kept,
             promised=promised,
             coalesced=coalesced,
+            turn_tokens=turn_tokens,
         )
 
     def refused(self, waited_s: float, period_s: float) -> None:

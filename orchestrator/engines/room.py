@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 WINDOW_S = 20.0
@@ -28,6 +28,8 @@ REUSE = 0.8
 """Share of the promised tokens that must come from the cache; below it is too small for its sessions."""
 SETTLED_TICKS = 3
 """Answers after which a session's cost has been seen."""
+MEASURED = 16
+"""Sessions whose turns were counted, from which what a session takes is no longer thought but known."""
 NEWCOMER_S = 10.0
 """A session that asks nothing for so long costs nothing."""
 NEWCOMERS, SHARE_OF_NEWCOMERS = 64, 2
@@ -56,21 +58,30 @@ KEPT_BACK = 0.1
 class Need:
     """What one session takes of an engine.
 
-    :param least: tokens at a window's beginning; ``most``: at its end
-    :param handover: tokens of the next head and overlap, while both windows live
+    :param head: tokens before a window's turns
+    :param turn: tokens of a turn with one picture
     :param least_images: pictures at a window's beginning; ``most_images``: at its end
     :param image_bytes: of one picture in the engine's image cache
     """
 
-    least: int
-    most: int
-    handover: int
+    head: int
+    turn: int
     least_images: int
     most_images: int
     image_bytes: int
 
+    @property
+    def least(self) -> int:
+        """Tokens at a window's beginning. As many take the next head and overlap while both windows live."""
+        return self.head + self.least_images * self.turn
+
+    @property
+    def most(self) -> int:
+        """Tokens at a window's end."""
+        return self.head + self.most_images * self.turn
+
     def tokens(self, sessions: int) -> float:
-        return _sum_of(sessions, self.least, self.most) + self.handover * math.ceil(sessions * HANDOVERS)
+        return _sum_of(sessions, self.least, self.most) + self.least * math.ceil(sessions * HANDOVERS)
 
     def images(self, sessions: int) -> float:
         """Bytes of the image cache."""
@@ -94,6 +105,25 @@ def carries(need: Need, kv_tokens: int | None, image_bytes: int | None) -> int |
     return max(1, min(bounds)) if bounds else None
 
 
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What an engine's caches hold, and what a session is thought to take of them.
+
+    :param need: ``None``: nothing is known of it
+    """
+
+    need: Need | None
+    kv_tokens: int | None
+    image_bytes: int | None
+
+    def carry(self, turn: int | None) -> int | None:
+        """Sessions that find room. ``turn``: tokens of a turn, where they were counted."""
+        if self.need is None:
+            return None
+        need = self.need if turn is None else replace(self.need, turn=turn)
+        return carries(need, self.kv_tokens, self.image_bytes)
+
+
 def _largest(fits: Callable[[int], bool]) -> int:
     low, high = 0, 1
     while high < 2**20 and fits(high):
@@ -109,6 +139,7 @@ class _Guest:
     priority: Priority
     entered_at: float
     ticks: int = 0
+    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +154,36 @@ class _Answer:
 class Room:
     """The sessions of one engine.
 
-    :param most: sessions that its caches carry; ``None``: nothing is known of them
+    :param caches: ``None``: nothing is known of them
     :param classes: that sessions may be of: some room is kept for the higher ones
     """
 
-    def __init__(self, most: int | None, classes: frozenset[Priority] = frozenset({Priority.NORMAL})) -> None:
-        self.most = most
+    def __init__(
+        self, caches: Caches | None, classes: frozenset[Priority] = frozenset({Priority.NORMAL})
+    ) -> None:
+        self._caches = caches
+        self._most: tuple[int | None, int | None] | None = None
         self._classes = classes
         self._guests: dict[str, _Guest] = {}
         self._answers: deque[_Answer] = deque(maxlen=ANSWERS)
         self._behind = False
         self.ticks = dict.fromkeys(("answered", "late", "coalesced", "refused"), 0)
         """Live ticks so far. Late: answered more than a period after the newest frame that they show."""
+
+    @property
+    def most(self) -> int | None:
+        """Sessions that the caches carry; ``None``: nothing is known of them.
+
+        Pictures may be smaller than the largest that are allowed. Once enough sessions are there it counts
+        what their turns take on average; what they will have to remember is thought of as before.
+        """
+        if self._caches is None:
+            return None
+        turns = [guest.turn for guest in self._guests.values() if guest.turn is not None]
+        turn = round(sum(turns) / len(turns)) if len(turns) >= MEASURED else None
+        if self._most is None or self._most[0] != turn:
+            self._most = turn, self._caches.carry(turn)
+        return self._most[1]
 
     def __len__(self) -> int:
         return len(self._guests)
@@ -161,12 +210,14 @@ class Room:
         kept: int,
         promised: int,
         coalesced: bool = False,
+        turn_tokens: int | None = None,
     ) -> None:
         """A live tick was answered.
 
         :param latency_s: from its newest frame to the whole answer
         :param promised: tokens that the prefix audit expected of the cache; ``kept``: of these, found there
         :param coalesced: it also stands for ticks before it that had no turn
+        :param turn_tokens: what the session's turns take, where it was counted
         """
         self.ticks["answered"] += 1
         self.ticks["late"] += latency_s > period_s
@@ -174,6 +225,7 @@ class Room:
         guest = self._guests.get(session)
         if guest is not None:
             guest.ticks += 1
+            guest.turn = turn_tokens
         self._answers.append(_Answer(session, now, latency_s / period_s, kept, promised))
 
     def refused(self, session: str, now: float, periods: float) -> None:
@@ -183,8 +235,9 @@ class Room:
 
     def full(self, priority: Priority, now: float) -> str | None:
         """Why no session of this class is admitted now; ``None``: there is room."""
-        if self.most is not None and len(self._guests) >= self._share(priority):
-            return f"its caches carry {self.most} sessions"
+        most = self.most
+        if most is not None and len(self._guests) >= self._share(most, priority):
+            return f"its caches carry {most} sessions"
         if self._newcomers(now) >= max(NEWCOMERS, len(self._guests) // SHARE_OF_NEWCOMERS):
             return "it has not answered those yet that came last"
         answers = self._recent(now)
@@ -211,10 +264,9 @@ class Room:
             "reuse": sum(answer.kept for answer in answers) / promised if promised else 1.0,
         }
 
-    def _share(self, priority: Priority) -> int:
-        assert self.most is not None
+    def _share(self, most: int, priority: Priority) -> int:
         higher = sum(other > priority for other in self._classes)
-        return max(1, int(self.most * (1 - KEPT_BACK * higher)))
+        return max(1, int(most * (1 - KEPT_BACK * higher)))
 
     def _newcomers(self, now: float) -> int:
         return sum(

@@ -15,6 +15,7 @@ from orchestrator.engines.returning import PLACE_S
 from orchestrator.engines.room import Priority, Room
 from orchestrator.runtime.permits import Permits
 from orchestrator.wire.errors import EngineUnavailable, ResourceExhausted
+from tests.engines.rooms import holding
 from tests.fakes.clock import VirtualClock, settle
 
 
@@ -45,7 +46,9 @@ class Named:
 
 def fleet_of(*names: str, most: int | None = 100) -> tuple[Fleet, VirtualClock]:
     clock = VirtualClock()
-    return Fleet([Host(name, Named(), Permits(4), Room(most), clock) for name in names], clock), clock
+    return Fleet(
+        [Host(name, Named(), Permits(4), Room(holding(most)), clock) for name in names], clock
+    ), clock
 
 
 def home_of(fleet: Fleet, session: str = "s1", priority: Priority = Priority.NORMAL) -> Home:
@@ -264,7 +267,7 @@ async def test_an_engine_is_removed_with_the_sessions_that_are_left_going_elsewh
 async def test_an_engine_that_comes_takes_sessions_from_those_that_carry_too_much() -> None:
     fleet, clock = fleet_of("a")
     homes = [home_of(fleet, f"s{number}") for number in range(12) if settled(fleet)]
-    fleet.add(Host("b", Named(), Permits(4), Room(100), clock))
+    fleet.add(Host("b", Named(), Permits(4), Room(holding(100)), clock))
     for home in homes:
         settled(fleet)
         home.handover_begun()

@@ -21,6 +21,7 @@ from orchestrator.engines.fleet import COLD_AT_A_TIME, Fleet, Home, Host
 from orchestrator.engines.room import Priority, Room
 from orchestrator.runtime.permits import Permits
 from orchestrator.wire.errors import EngineUnavailable, ResourceExhausted
+from tests.engines.rooms import holding
 from tests.engines.test_fleet import Named
 from tests.fakes.clock import VirtualClock, settle
 
@@ -58,7 +59,7 @@ class Engines(RuleBasedStateMachine):
         self.came = 0
 
     def host(self, name: str) -> Host:
-        return Host(name, Named(), Permits(1), Room(self.most), self.clock)
+        return Host(name, Named(), Permits(1), Room(holding(self.most)), self.clock)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(coroutine)

@@ -5,17 +5,26 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engines.room import NEWCOMER_S, NEWCOMERS, WINDOW_S, Need, Priority, Room, carries
-
-WINDOWS = Need(
-    least=5_000, most=25_000, handover=5_000, least_images=8, most_images=108, image_bytes=1_200_000
+from orchestrator.engines.room import (
+    MEASURED,
+    NEWCOMER_S,
+    NEWCOMERS,
+    WINDOW_S,
+    Caches,
+    Need,
+    Priority,
+    Room,
+    carries,
 )
-sizes = st.integers(100, 60_000)
+from tests.engines.rooms import holding
+
+WINDOWS = Need(head=3_400, turn=200, least_images=8, most_images=108, image_bytes=1_200_000)
+sizes = st.integers(1, 60_000)
 
 
-@given(sizes, sizes, sizes, st.integers(0, 5_000_000))
-def test_what_finds_room_fits_and_one_more_does_not(least: int, grows: int, handover: int, kv: int) -> None:
-    need = Need(least, least + grows, handover, 1, 2, 1)
+@given(sizes, sizes, st.integers(0, 5_000_000))
+def test_what_finds_room_fits_and_one_more_does_not(head: int, turn: int, kv: int) -> None:
+    need = Need(head, turn, 1, 2, 1)
     most = carries(need, kv, None)
     assert most is not None and most >= 1
     assert need.tokens(most + 1) > kv
@@ -26,7 +35,7 @@ def test_what_finds_room_fits_and_one_more_does_not(least: int, grows: int, hand
 def test_windows_are_never_all_full_at_once_but_nearly_so_where_they_are_few(sessions: int) -> None:
     tokens = WINDOWS.tokens(sessions)
     assert sessions * (5_000 + 25_000) / 2 <= tokens <= sessions * (25_000 + 5_000)
-    assert WINDOWS.tokens(1) >= 25_000 + 5_000
+    assert WINDOWS.tokens(1) == 25_000 + 5_000
 
 
 def test_the_image_cache_is_a_limit_too() -> None:
@@ -36,22 +45,39 @@ def test_the_image_cache_is_a_limit_too() -> None:
     assert carries(WINDOWS, None, None) is None
 
 
+def test_smaller_pictures_than_were_thought_of_make_room_once_enough_were_counted() -> None:
+    caches = Caches(WINDOWS, 300_000, None)
+    thought, counted = caches.carry(None), caches.carry(100)
+    assert thought is not None and counted is not None and counted > thought
+    room = Room(caches)
+    settled(room, MEASURED)
+    for number in range(MEASURED):
+        assert room.most == thought
+        answer(room, f"s{number}", 100.0, turn_tokens=100)
+    assert room.most == counted
+    answer(room, "s0", 100.0, turn_tokens=100 + 100 * MEASURED)
+    assert room.most == caches.carry(200) == thought, "it is the sum of all windows that must find room"
+    room.leave("s0")
+    assert room.most == thought, "too few are left to tell"
+    assert Room(Caches(None, 300_000, None)).most is None
+
+
 def test_higher_classes_find_room_that_is_kept_from_lower_ones() -> None:
-    room = Room(10, frozenset(Priority))
+    room = Room(holding(10), frozenset(Priority))
     settled(room, 8)
     assert room.full(Priority.LOW, 100) is not None
     assert room.full(Priority.NORMAL, 100) is None
     settled(room, 1, first=8)
     assert room.full(Priority.NORMAL, 100) is not None
     assert room.full(Priority.HIGH, 100) is None
-    alone = Room(10)
+    alone = Room(holding(10))
     settled(alone, 9)
     assert alone.full(Priority.NORMAL, 100) is None
 
 
 def test_few_come_at_a_time_until_they_were_answered() -> None:
     """What many sessions cost shows only when they are answered: a crowd is not let in unseen."""
-    room = Room(1000)
+    room = Room(holding(1000))
     for number in range(NEWCOMERS):
         assert room.full(Priority.NORMAL, 0) is None
         room.enter(f"s{number}", Priority.NORMAL, 0)
@@ -63,7 +89,7 @@ def test_few_come_at_a_time_until_they_were_answered() -> None:
 
 
 def test_an_engine_that_is_behind_admits_nobody_until_it_has_recovered() -> None:
-    room = Room(1000)
+    room = Room(holding(1000))
     settled(room, 30)
     for number in range(40):
         answer(room, "s1", 200.0, latency_s=0.6 if number % 10 == 0 else 0.2)
@@ -78,7 +104,7 @@ def test_an_engine_that_is_behind_admits_nobody_until_it_has_recovered() -> None
 
 def test_a_session_that_left_takes_its_lateness_along() -> None:
     """On a slow engine a lone client ends its session and opens another one: there is room, as there was."""
-    room = Room(1000)
+    room = Room(holding(1000))
     settled(room, 2)
     for _ in range(40):
         answer(room, "s0", 200.0, latency_s=1.3)
@@ -88,7 +114,7 @@ def test_a_session_that_left_takes_its_lateness_along() -> None:
 
 
 def test_an_engine_whose_cache_forgets_admits_nobody() -> None:
-    room = Room(1000)
+    room = Room(holding(1000))
     settled(room, 30)
     for _ in range(40):
         answer(room, "s1", 200.0, kept=500, promised=1000)
@@ -103,6 +129,21 @@ def settled(room: Room, sessions: int, *, first: int = 0) -> None:
 
 
 def answer(
-    room: Room, session: str, now: float, *, latency_s: float = 0.2, kept: int = 1000, promised: int = 1000
+    room: Room,
+    session: str,
+    now: float,
+    *,
+    latency_s: float = 0.2,
+    kept: int = 1000,
+    promised: int = 1000,
+    turn_tokens: int | None = None,
 ) -> None:
-    room.answered(session, now, latency_s=latency_s, period_s=1.0, kept=kept, promised=promised)
+    room.answered(
+        session,
+        now,
+        latency_s=latency_s,
+        period_s=1.0,
+        kept=kept,
+        promised=promised,
+        turn_tokens=turn_tokens,
+    )

@@ -36,10 +36,18 @@ class Place(Protocol):
         """The engine gives no answers. True: another one takes the session, and it is its turn there."""
 
     def answered(
-        self, *, latency_s: float, period_s: float, kept: int, promised: int, coalesced: bool = False
+        self,
+        *,
+        latency_s: float,
+        period_s: float,
+        kept: int,
+        promised: int,
+        coalesced: bool = False,
+        turn_tokens: int | None = None,
     ) -> None:
         """A live tick was answered ``latency_s`` after its newest frame; of ``promised`` tokens ``kept`` came
-        from the cache. ``coalesced``: it also stands for ticks before it that had no turn."""
+        from the cache. ``coalesced``: it also stands for ticks before it that had no turn.
+        ``turn_tokens``: what the session's turns take on average, where it was counted."""
 
     def refused(self, waited_s: float, period_s: float) -> None:
         """A live tick found no turn at the engine in time."""
@@ -70,7 +78,14 @@ class Settled:
         return False
 
     def answered(
-        self, *, latency_s: float, period_s: float, kept: int, promised: int, coalesced: bool = False
+        self,
+        *,
+        latency_s: float,
+        period_s: float,
+        kept: int,
+        promised: int,
+        coalesced: bool = False,
+        turn_tokens: int | None = None,
     ) -> None:
         pass
 

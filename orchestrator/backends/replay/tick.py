@@ -361,6 +361,7 @@ class TickRunner:
                 kept=min(audited.cached or 0, audited.expected),
                 promised=0 if audited.cached is None else audited.expected,
                 coalesced=flight.coalesced,
+                turn_tokens=tools.journal.memory.turn_tokens,
             )
         row = self._rows.answered(flight, verdict, finished, audited, score=score, done_at=done_at)
         if not flight.decided:
