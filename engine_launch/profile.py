@@ -55,7 +55,8 @@ class ModelSource(_Table):
 class ImageCache(_Table):
     """The engine's cache of processed images. Its kind is a fact other rooms rely on: it can't be probed.
 
-    :param kind: ``shm`` keeps front end and core in step; ``lru`` is the engine's default
+    :param kind: ``shm`` keeps front end and core in step; ``lru`` is the engine's default, and far cheaper
+        where a prompt holds many pictures
     :param mib: size; about 1.2 MB per frame of 448 x 448 pixels
     :param fallback: used where ``/dev/shm`` is smaller than ``mib``; without it such a start is refused
     """

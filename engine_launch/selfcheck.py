@@ -216,7 +216,7 @@ def _image_cache(run: _Run) -> None:
             "image cache",
             Status.WARN,
             "kind unknown: not started from a profile here",
-            "Start engines with --mm-processor-cache-type shm.",
+            "Start engines from a profile; on a GPU leave --mm-processor-cache-type at lru.",
         )
         return
     run.facts = replace(

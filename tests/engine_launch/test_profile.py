@@ -27,7 +27,8 @@ def test_every_shipped_profile_of_a_watching_model_serves_replay(name: str) -> N
     ):
         assert flag in arguments, flag
     assert profile.priority
-    assert profile.image_cache is not None and profile.image_cache.kind == "shm"
+    assert profile.image_cache is not None
+    assert profile.image_cache.kind == ("lru" if profile.engine == "gpu" else "shm")
     limit = json.loads(arguments[arguments.index("--limit-mm-per-prompt") + 1])
     assert limit["image"] >= 108, "a chunk of 100 frames and its overlap fit"
     assert not any("://" in value for value in profile.environment.values())
