@@ -13,12 +13,15 @@ from collections.abc import Callable, Collection, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from orchestrator.engines import room
 from tests.engine_launch import real_engine
 from tests.engine_launch.real_engine import RealEngine
 
 ENGINE_TEST_TIMEOUT_S = 1200
 """Of a test with an engine, its boot included (the first also builds the engine's environment)."""
 
+PATIENT_PERIODS = 60.0
+SHIPPED = room.LATE, room.RECOVERED
 
 # Speed is asserted in benches; here a busy machine must not fail a property.
 settings.register_profile("vigil", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,6 +49,22 @@ def _shares_an_engine(fixtures: Collection[str]) -> bool:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):  # the run itself, not one of xdist's workers
         real_engine.stop_all(real_engine.run_prefix())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _busy_machines_admit() -> Iterator[None]:
+    """Speed is for the benches: where the machine is busy, engines that are fakes are no reason to refuse a
+    session. ``admits_as_shipped`` is for tests of that very thing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "LATE", PATIENT_PERIODS)
+        patch.setattr(room, "RECOVERED", PATIENT_PERIODS)
+        yield
+
+
+@pytest.fixture
+def admits_as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "LATE", SHIPPED[0])
+    monkeypatch.setattr(room, "RECOVERED", SHIPPED[1])
 
 
 @pytest.fixture(scope="session")

@@ -100,6 +100,7 @@ async def test_twice_what_its_cache_carries_is_offered(tmp_path: Path) -> None:
         assert (await see(served, late, 20)).status_code == 200, "a place that is free again is given out"
 
 
+@pytest.mark.usefixtures("admits_as_shipped")
 async def test_an_engine_that_is_late_takes_nobody_more_and_keeps_those_who_are_in(tmp_path: Path) -> None:
     async with overloadable(tmp_path) as (engine, served):
         names = [f"cam-{number}" for number in range(ENOUGH)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,6 +89,7 @@ def test_few_come_at_a_time_until_they_were_answered() -> None:
     assert room.full(Priority.NORMAL, 1) is None
 
 
+@pytest.mark.usefixtures("admits_as_shipped")
 def test_an_engine_that_is_behind_admits_nobody_until_it_has_recovered() -> None:
     room = Room(holding(1000))
     settled(room, 30)
@@ -102,6 +104,7 @@ def test_an_engine_that_is_behind_admits_nobody_until_it_has_recovered() -> None
     assert room.full(Priority.NORMAL, 202.0 + 2 * WINDOW_S) is None
 
 
+@pytest.mark.usefixtures("admits_as_shipped")
 def test_a_session_that_left_takes_its_lateness_along() -> None:
     """On a slow engine a lone client ends its session and opens another one: there is room, as there was."""
     room = Room(holding(1000))
