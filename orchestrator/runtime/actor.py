@@ -1,9 +1,8 @@
 """``Session``: the shell around one ``SessionCore``. One mailbox, one writer, one lane of backend calls.
 
-Commands go to the core in arrival order, as soon as it may have the next one: at once, where nothing is
-being carried out. The lane carries out backend calls, and a task pumps over what the backend yields. The core
-itself is only ever run synchronously. Whatever raises ends this session alone, with a typed error, and wakes
-everyone who waits for it.
+Three tasks: the worker hands commands to the core in arrival order, the lane carries out backend calls, the
+pump hands over what the backend yields. The core itself is only ever run synchronously. Whatever raises
+ends this session alone, with a typed error, and wakes everyone who waits for it.
 """
 
 from __future__ import annotations
@@ -98,11 +97,11 @@ class Session:
         )
         self._mailbox: deque[tuple[AnyCommand, bool]] = deque()
         self._changed = asyncio.Event()
-        self._executing = False
+        self._due = asyncio.Event()  # of the worker
         self._subscriptions: set[Subscription] = set()
         self._attachments: set[Attachment] = set()
         self._waiters = Waiters(clock)
-        self._pumping: asyncio.Task[None]
+        self._tasks: list[asyncio.Task[None]] = []
         self._epilogue: asyncio.Task[None] | None = None
         self._closing = False
         self._faulted = False
@@ -152,7 +151,14 @@ class Session:
             raise
         session = cls(session_id, alias, core, parts, clock, limits, ids)
         session._carry_out(core.opened())
-        session._pumping = asyncio.create_task(session._guard(session._pump()), name=f"pump:{session_id}")
+        session._tasks = [
+            asyncio.create_task(work, name=f"{name}:{session_id}")
+            for name, work in (
+                ("worker", session._guard(session._work())),
+                ("lane", session._guard(session._calls.run())),
+                ("pump", session._guard(session._pump())),
+            )
+        ]
         return session
 
     # --- what transports call ---------------------------------------------------------------------------
@@ -369,19 +375,21 @@ class Session:
         self._core.check_room(size)
 
     def _stirred(self) -> None:
-        """Something has changed: the core may be able to have the next command."""
+        """Something has changed. Most of it is none of the worker's business, which sleeps on."""
         self._changed.set()
-        if self._executing:
-            return
-        self._executing = True
-        try:
-            while self._mailbox and (self._calls.idle or isinstance(self._mailbox[0][0], IMMEDIATE)):
-                command, interrupting = self._mailbox.popleft()
-                self._feed(command)
-                if interrupting:
-                    self._calls.settle()
-        finally:
-            self._executing = False
+        if self._mailbox:
+            self._due.set()
+
+    async def _work(self) -> None:
+        while True:
+            while not self._mailbox or not (self._calls.idle or isinstance(self._mailbox[0][0], IMMEDIATE)):
+                self._due.clear()
+                await self._due.wait()
+            command, interrupting = self._mailbox.popleft()
+            self._feed(command)
+            if interrupting:
+                self._calls.settle()
+            self._stirred()
 
     async def _pump(self) -> None:
         try:
@@ -483,9 +491,9 @@ class Session:
         self._epilogue = asyncio.create_task(self._end(), name=f"epilogue:{self.id}")
 
     async def _end(self) -> None:
-        self._pumping.cancel()
-        running = [self._pumping, *self._calls.stop()]
-        await asyncio.wait(running, timeout=CANCEL_WAIT_S)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks, timeout=CANCEL_WAIT_S)
         try:
             await bounded(self._facts.flush(), self._clock.sleep(self._limits.flush_s))
         except Exception:

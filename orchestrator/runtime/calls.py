@@ -67,9 +67,6 @@ async def bounded(work: Coroutine[Any, Any, Any], *guards: Coroutine[Any, Any, A
 class BackendCalls:
     """The lane of one session. ``queue`` never blocks; ``idle`` says that everything was carried out.
 
-    One task carries out what is queued, and ends with it: a call costs no task and no timer of its own as
-    long as nothing is late.
-
     :param read_out: awaited after a close: what the backend said last is told before the session ends
     :param on_carried: told the result of each call; runs in the lane's task
     :param on_fault: told what a call raised that is no ``VigilError``, after ``on_carried``
@@ -91,15 +88,12 @@ class BackendCalls:
         self._on_carried = on_carried
         self._on_fault = on_fault
         self._queue: deque[AnyBackendEffect] = deque()
+        self._wake = asyncio.Event()
         self._interrupts = 0
         self._ends_at: float | None = None  # once a close was submitted
-        self._lane: asyncio.Task[None] | None = None
-        self._stopped = False
         self._busy = False
-        self._effect: AnyBackendEffect | None = None  # carried out now, or last
         self._due = 0.0  # deadline of the call in flight
-        self._scope: asyncio.Timeout | None = None  # of the call in flight, if it can be cut
-        self._cut: asyncio.TimerHandle | None = None  # it was: when it is left behind
+        self._cut: asyncio.Future[None] | None = None  # of the call in flight: resolved to end it early
         self._watch: asyncio.Task[None] | None = None
         self._grace: asyncio.Task[None] | None = None
         self._planned_tick: int | None = None  # of the update that was carried out last
@@ -114,7 +108,7 @@ class BackendCalls:
 
     def queue(self, effect: AnyBackendEffect) -> None:
         self._queue.append(effect)
-        self._go_on()
+        self._wake.set()
         self._refresh()
 
     def interrupt(self, *, closing: bool = False) -> None:
@@ -128,33 +122,20 @@ class BackendCalls:
         """That cancel or close was executed; what it asked for is queued here now."""
         self._interrupts -= 1
 
-    def stop(self) -> list[asyncio.Task[None]]:
-        """Carry out nothing more; the tasks that have to unwind."""
-        self._stopped = True
-        tasks = [task for task in (self._lane, self._watch, self._grace) if task is not None]
-        for task in tasks:
-            task.cancel()
-        return tasks
-
-    # --- the lane ---------------------------------------------------------------------------------------
-
-    def _go_on(self) -> None:
-        if self._lane is None and self._queue and not self._stopped:
-            self._lane = asyncio.create_task(self._run(), name="backend calls")
-
-    async def _run(self) -> None:
-        lane = asyncio.current_task()
+    async def run(self) -> None:
+        """Carry out effects until cancelled."""
         try:
-            while self._queue and self._lane is lane:
+            while True:
+                while not self._queue:
+                    self._wake.clear()
+                    await self._wake.wait()
                 await self._carry_out(self._queue.popleft())
-        except Exception as fault:
-            self._on_fault(fault)
         finally:
-            if self._lane is lane:
-                self._lane = None
+            for task in (self._watch, self._grace):
+                if task is not None:
+                    task.cancel()
 
     async def _carry_out(self, effect: AnyBackendEffect) -> None:
-        lane, self._effect = self._lane, effect
         self._busy = True
         error: VigilError | None = None
         fault: Exception | None = None
@@ -166,15 +147,10 @@ class BackendCalls:
         except Exception as raised:
             fault = raised
             error = ServerFault("the backend failed unexpectedly; the session ends")
-        if self._lane is not lane:
-            return  # it was left behind
-        self._carried(effect, error)
-        if fault is not None:
-            self._on_fault(fault)
-
-    def _carried(self, effect: AnyBackendEffect, error: VigilError | None) -> None:
         self._busy = False
         self._on_carried(Carried(effect, error, self._planned_tick))
+        if fault is not None:
+            self._on_fault(fault)
 
     async def _call(self, effect: AnyBackendEffect) -> None:
         if isinstance(effect, BackendCancel | BackendClose):
@@ -183,50 +159,41 @@ class BackendCalls:
         else:
             limit = self._deadlines.call_s
             finished = not self._too_late(effect) and await self._within(effect, limit)
+            if not finished and self._interrupted:
+                raise Conflict("a cancel or close came before this was taken", code=STALE_FENCE)
         if not finished:
-            raise self._missed(effect, limit)
-
-    def _missed(self, effect: AnyBackendEffect, limit_s: float) -> VigilError:
-        """Why a call that was cut is over."""
-        if self._interrupted and not isinstance(effect, BackendCancel | BackendClose):
-            return Conflict("a cancel or close came before this was taken", code=STALE_FENCE)
-        return EngineUnavailable(
-            f"the backend did not answer within {limit_s:g} s", code="timeout", retry_after_s=1.0
-        )
+            raise EngineUnavailable(
+                f"the backend did not answer within {limit:g} s", code="timeout", retry_after_s=1.0
+            )
 
     async def _within(self, effect: AnyBackendEffect, limit_s: float) -> bool:
-        """Like ``bounded``, for what is called many times a second."""
-        lane = self._lane
+        """Like ``bounded``, for what is called many times a second: it starts one task, and no other timers
+        than the lane's own, as long as nothing is late."""
+        cut = self._cut = asyncio.get_running_loop().create_future()
         self._due = self._clock.now() + limit_s
         if self._watch is None:
             self._watch = asyncio.create_task(self._watch_deadlines(), name="deadlines of backend calls")
+        task = asyncio.create_task(self._invoke(effect))
+        task.add_done_callback(lambda _: _resolve(cut))
+        self._refresh()
         try:
-            async with asyncio.timeout(None) as scope:
-                self._scope = scope
-                self._refresh()
-                await self._invoke(effect)
-            return True
-        except Exception:
-            if self._lane is lane and self._cut is None:
-                raise
-            return False  # whatever it made of being cut
+            await cut
+            if task.done():
+                task.result()
+                return True
+            return False
         finally:
-            if self._lane is lane:
-                self._over()
-
-    def _over(self) -> None:
-        """The call in flight is, or is left behind."""
-        self._scope = None
-        if self._cut is not None:
-            self._cut.cancel()
             self._cut = None
-        if self._grace is not None:
-            self._grace.cancel()
-            self._grace = None
+            if self._grace is not None:
+                self._grace.cancel()
+                self._grace = None
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=CANCEL_WAIT_S)
 
     async def _watch_deadlines(self) -> None:
         """One sleeper for all calls: their limits are equal, so a later call is never due before it wakes."""
-        while self._scope is not None:
+        while self._cut is not None:
             left_s = self._due - self._clock.now()
             if left_s <= 0:
                 self._end_call()
@@ -239,19 +206,8 @@ class BackendCalls:
         self._end_call()
 
     def _end_call(self) -> None:
-        if self._scope is not None and self._cut is None:
-            loop = asyncio.get_running_loop()
-            self._scope.reschedule(loop.time())
-            self._cut = loop.call_later(CANCEL_WAIT_S, self._leave_behind)
-
-    def _leave_behind(self) -> None:
-        """The call in flight ignores that it was cancelled: another task goes on with the next ones."""
-        effect = self._effect
-        assert effect is not None
-        self._lane = None
-        self._over()
-        self._carried(effect, self._missed(effect, self._deadlines.call_s))
-        self._go_on()
+        if self._cut is not None:
+            _resolve(self._cut)
 
     @property
     def _interrupted(self) -> bool:
@@ -264,7 +220,7 @@ class BackendCalls:
         return isinstance(effect, BackendAppend) and ends_at is not None and self._clock.now() >= ends_at
 
     def _refresh(self) -> None:
-        if self._scope is not None and self._grace is None and self._interrupted:
+        if self._cut is not None and self._grace is None and self._interrupted:
             self._grace = asyncio.create_task(self._watch_grace(), name="grace of a backend call")
 
     async def _invoke(self, effect: AnyBackendEffect) -> None:
@@ -288,3 +244,8 @@ class BackendCalls:
             case BackendClose(reason=reason):
                 await self._backend.close(reason)
                 await self._read_out()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
