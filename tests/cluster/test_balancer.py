@@ -102,8 +102,7 @@ async def test_a_name_has_one_door_and_another_when_that_is_gone(
         gone, left = both if both[0].live() else reversed(both)
         await gone.core.drain()
         await gone.owning._store.leases.leave()  # type: ignore[union-attr]
-        gone._server.should_exit = True
-        await gone._task
+        await gone._listening.aclose()
         for name in names:
             reply = await left.see(3, headers={"x-session-id": name})
             assert reply.status_code == 200 and reply.json()["interaction"]["frame_index"] == 4

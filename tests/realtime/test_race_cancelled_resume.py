@@ -7,12 +7,12 @@ lost socket, and the token that was presented is good again, since the fresh one
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from orchestrator.api import realtime
 from orchestrator.api.peer import Peer
+from orchestrator.wire.server import Written
 from tests.realtime.serving import Scripted, eventually
 from tests.realtime.talker import Talker
 
@@ -23,8 +23,8 @@ async def test_a_resume_that_is_cancelled_mid_way_gives_its_seat_back(
     telling, caught = asyncio.Event(), []
     send = Peer.send
 
-    async def held(self: Peer, payload: dict[str, Any]) -> None:
-        if payload["type"] == "session.resumed" and not caught:
+    async def held(self: Peer, payload: Written) -> None:
+        if payload.type == "session.resumed" and not caught:
             caught.append(asyncio.current_task())
             telling.set()
             await asyncio.Event().wait()

@@ -34,7 +34,7 @@ def taken(rig: Rig) -> list[dict[str, Any]]:
     """Everything that the socket would write now."""
     out: list[dict[str, Any]] = []
     while payloads := rig.session._core.take(rig.clock.now()):
-        out.extend(payloads)
+        out.extend(payload.value for payload in payloads)
     return out
 
 
@@ -135,7 +135,7 @@ async def test_a_client_that_comes_back_finds_what_was_said_meanwhile() -> None:
     await rig.say(*spoken("r", ("while you were away", 500)))
     again = rig.session.resume(token, last)
     assert again is not None
-    replayed = [payload["type"] for payload in again._next]
+    replayed = [payload.type for payload in again._next]
     assert replayed.count("response.output_audio.delta") == 1
     assert replayed.count("response.done") == 1
     await rig.say(ResponseDone("r", "completed"))
