@@ -161,11 +161,12 @@ def _spaced(text: str) -> bool:
 
 
 def _last_space(text: str, before: int) -> int | None:
-    """The end of the last space before that place, if words stand before it."""
+    """The end of the last space before that place where a cut breaks nothing, if words stand before it."""
     end = None
     for match in _SPACE.finditer(text, 0, before):
-        if match.start() > 0:
-            end = match.end()
+        at = match.end()
+        if match.start() > 0 and not (at < len(text) and joins(text[at - 1], text[at])):
+            end = at
     return end
 
 

@@ -15,7 +15,7 @@ from tests.fakes.router import Router
 pytestmark = pytest.mark.timeout(180)
 
 UNGATED: dict[str, Any] = {"decision": {"gate": False}}
-NAMES = tuple(f"cam-{n}" for n in range(6))
+NAMES = tuple(f"cam-{n}" for n in range(16))  # they are spread by a hash: both engines get some
 
 
 TAGS = ("</silence>", "</response>", "</delegation>")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridges.clauses import ClauseRules, Clauses, joins, safe_cut
@@ -84,6 +84,7 @@ def test_text_without_spaces_does_not_wait_either() -> None:
 
 
 @given(TEXTS, st.integers(8, 60))
+@example(["ééé \U0001f3fb", "é" * 9], 8)
 def test_the_pieces_are_the_text_bounded_and_break_no_character(words: list[str], longest: int) -> None:
     rules = ClauseRules(first_min=4, clause_min=12, longest=longest)
     pieces = pieces_of(words, rules)
