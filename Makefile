@@ -49,7 +49,7 @@ test: setup system ## every test, the real CPU engine and the duplex server incl
 	$(MAKE) --no-print-directory -j 2 lint peers
 	$(BIN)/pytest -q -n 3 --dist loadfile -m "not engine and not page"
 	$(BIN)/pytest -q -m page
-	$(BIN)/pytest -q -n 2 --dist loadgroup -m engine
+	$(BIN)/pytest -q -m engine
 
 lint: setup ## format, lint, types
 	$(BIN)/ruff format --check .

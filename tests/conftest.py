@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,17 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    engines = [item for item in items if item.get_closest_marker("engine")]
-    sharing = {item.path for item in engines if _shares_an_engine(getattr(item, "fixturenames", ()))}
-    for item in engines:
-        if not item.get_closest_marker("timeout"):
+    for item in items:
+        if item.get_closest_marker("engine") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(ENGINE_TEST_TIMEOUT_S))
-        # Whoever shares an engine takes turns with it; files with engines of their own run beside these.
-        item.add_marker(pytest.mark.xdist_group("shared" if item.path in sharing else item.path.name))
-
-
-def _shares_an_engine(fixtures: Collection[str]) -> bool:
-    return "engine" in fixtures and "small_engine" not in fixtures
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
