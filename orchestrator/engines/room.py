@@ -20,10 +20,8 @@ ANSWERS = 1024
 """Answers remembered at most."""
 ENOUGH = 20
 """Answers below which nothing is concluded."""
-LATE, RECOVERED = 0.5, 0.4
-"""The p95 of answers, in periods, at which an engine takes nobody more, and at which it does again. Not at a
-whole period: near the edge each further session costs more than the one before, and what came too late is
-worked off slowly. One that is alone and takes half the time leaves room for one more at best."""
+LATE, RECOVERED = 1.0, 0.8
+"""The p95 of answers, in periods, at which an engine is behind, and at which it is so no more."""
 REUSE = 0.8
 """Share of the promised tokens that must come from the cache; below it is too small for its sessions."""
 SETTLED_TICKS = 3
@@ -247,7 +245,7 @@ class Room:
         late = _p95(answers)
         self._behind = late > (RECOVERED if self._behind else LATE)
         if self._behind:
-            return f"it needs {late:.1f} of the sessions' period for an answer, and must have time to spare"
+            return f"it answers in {late:.1f} of the sessions' period"
         promised = sum(answer.promised for answer in answers)
         if promised and sum(answer.kept for answer in answers) < REUSE * promised:
             return "its cache loses what the sessions need again"
