@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
+
+from evals.files import BadFile, read_object
 
 
 def _stamp(at: str) -> str:
@@ -22,6 +25,17 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 Stamp = Annotated[str, AfterValidator(_stamp)]
 """A time as ISO 8601 has it."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def read_shaped(path: Path, shape: TypeAdapter[Any], remedy: str = "") -> dict[str, Any]:
+    """A JSON file of this shape. Raises ``BadFile``: it is none; ``OSError``: it is not there.
+
+    :param remedy: what is told behind the fault
+    """
+    found = read_object(path)
+    if (wrong := fault_of(shape, found)) is not None:
+        raise BadFile(f"{path}: {wrong}{remedy}")
+    return found
 
 
 def fault_of(shape: TypeAdapter[Any], value: Any) -> str | None:

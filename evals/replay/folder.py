@@ -11,11 +11,11 @@ import orjson
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from evals.files import BadFile, read_object, whole_lines
+from evals.files import whole_lines
 from evals.report.render import render
 from evals.report.summary import RunFacts, summarise
 from evals.report.thumbs import Filmstrip
-from evals.shapes import OPEN, fault_of, row_fault
+from evals.shapes import OPEN, read_shaped, row_fault
 from evals.stats import COLUMNS, Row
 from orchestrator.files import write_whole
 
@@ -88,10 +88,7 @@ _SUMMARY = TypeAdapter[Any](_Summary)
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """``summary.json`` of a folder. Raises ``BadFile``: it is none; ``OSError``: it is not there."""
-    summary = read_object(folder / SUMMARY)
-    if (wrong := fault_of(_SUMMARY, summary)) is not None:
-        raise BadFile(f"{folder / SUMMARY}: {wrong}")
-    return summary
+    return read_shaped(folder / SUMMARY, _SUMMARY)
 
 
 def row_of(line: bytes, place: str) -> Row:

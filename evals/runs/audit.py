@@ -27,13 +27,13 @@ from typing_extensions import TypedDict
 from bridges.chat_engine import VllmChat
 from bridges.engine import ChatEngine, ChatRequest, Deadlines, Delta, EngineError
 from engine_launch.facts import EngineFacts
-from evals.files import BadFile, read_object, write_json
+from evals.files import write_json
 from evals.replay.folder import DECISIONS, read_rows
 from evals.runs.clips import TAPE, read_record
 from evals.runs.keeper import Pictures
 from evals.runs.manifest import CLIPS, FRAMES, RunError
 from evals.runs.tape_reader import Asked, Moment, delta_of, read_tape, requests
-from evals.shapes import OPEN, Count, fault_of
+from evals.shapes import OPEN, Count, read_shaped
 from orchestrator.backends.replay.decide import Reason
 from orchestrator.backends.replay.engine_call import stream_of
 from orchestrator.backends.replay.request import TOP_LOGPROBS
@@ -304,10 +304,7 @@ _AUDIT = TypeAdapter[Any](_Audit)
 
 def read_audit(run: Path) -> dict[str, Any]:
     """``audit.json``. Raises ``BadFile``: it is none; ``OSError``: it is not there."""
-    found = read_object(run / AUDIT)
-    if (wrong := fault_of(_AUDIT, found)) is not None:
-        raise BadFile(f"{run / AUDIT}: {wrong}; vigil eval audit {run} makes it anew")
-    return found
+    return read_shaped(run / AUDIT, _AUDIT, f"; vigil eval audit {run} makes it anew")
 
 
 def _index_of(manifest: Mapping[str, Any], facts: EngineFacts) -> int:
