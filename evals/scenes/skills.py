@@ -12,7 +12,7 @@ from itertools import pairwise, permutations
 from evals.scenes.levels import WORDS
 from evals.scenes.rights import Asked, At, Right, unique
 from evals.scenes.spec import Kind, Sign, Span, Thing
-from evals.scenes.truth import first_frame, last_frame, named, spans_of, visible
+from evals.scenes.truth import an, first_frame, introduced, last_frame, spans_of, visible
 
 _RARE = 0.2
 """Share of alerts for something that does not come while the question stands."""
@@ -20,11 +20,6 @@ _SIDE = 0.12
 """How far from the middle is clearly left or right."""
 _SPEED = 0.015
 """Least speed that is clearly a motion, in shares of the picture a second."""
-
-
-def an(words: str) -> str:
-    """``A red circle``, ``An orange star``"""
-    return f"{'An' if words[0] in 'aeiou' else 'A'} {words}"
 
 
 def _alert(at: At) -> Asked | None:
@@ -98,8 +93,7 @@ def _tally(at: At) -> Asked | None:
 def _look(at: At) -> Asked | None:
     if not at.steady():
         return None
-    told = [an(str(i.kind)) if isinstance(i, Thing) else f"The {named(i)}" for i in visible(at.scene, at.now)]
-    told = told or ["Nothing"]
+    told = [introduced(item) for item in visible(at.scene, at.now)] or ["Nothing"]
     if len(told) > 3:
         return {}, at.answer(_list(told), [_list(told)], "judge", _now(at))
     return {}, at.answer(_list(told), [_list(list(p)) for p in permutations(told)], "exact", _now(at))

@@ -20,6 +20,16 @@ def named(item: Item) -> str:
     return str(item.kind) if isinstance(item, Thing) else f"sign {item.word}"
 
 
+def an(words: str) -> str:
+    """``A red circle``, ``An orange star``"""
+    return f"{'An' if words[0] in 'aeiou' else 'A'} {words}"
+
+
+def introduced(item: Item) -> str:
+    """``A red circle``, ``The sign STOP``"""
+    return an(named(item)) if isinstance(item, Thing) else f"The {named(item)}"
+
+
 def order(item: Item) -> tuple[int, int, int, str]:
     """The order in which things are told that nothing else orders: colours, shapes, then signs."""
     if isinstance(item, Thing):
@@ -64,10 +74,11 @@ def describe(scene: Scene, from_s: float, to_s: float) -> str:
     """The summary of a stretch of time, as a model should write it::
 
         summary := "Nothing." | sight (" " sight)*
-        sight   := FIRST "-" LAST " " (COLOUR " " SHAPE | "sign " WORD) "."
+        sight   := (("A " | "An ") COLOUR " " SHAPE | "The sign " WORD) " " FIRST "-" LAST "."
 
     Whole seconds of the stream: the first and the last frame in ``[from_s, to_s)`` that show it, in order of
-    appearance, at the same second in the fixed order. What comes back is a sight of its own.
+    appearance, at the same second in the fixed order. What comes back is a sight of its own. Seconds stand
+    behind the name: who reads from left to right and looks for a name finds them next.
     """
-    told = [f"{first}-{last} {named(item)}." for first, last, item in sightings(scene, from_s, to_s)]
+    told = [f"{introduced(item)} {first}-{last}." for first, last, item in sightings(scene, from_s, to_s)]
     return " ".join(told) or "Nothing."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,8 +39,17 @@ SKILLS: tuple[tuple[str, float], ...] = (
     ("delegate", 2.0),
 )
 """What is asked, and how often."""
+RECALL: tuple[tuple[str, float], ...] = (
+    ("first", 1.0),
+    ("before", 2.0),
+    ("prior", 2.0),
+    ("colour", 3.0),
+    ("when", 4.0),
+    ("ago", 1.5),
+)
+"""What a session is asked that is about nothing but what was."""
 LEVEL: LevelName = "plain"
-LONGEST = 2048
+LONGEST = 3072
 
 
 def names() -> tuple[str, ...]:
@@ -70,16 +78,33 @@ class Lesson:
     tasks: list[Task]
 
 
-def session(seed: int, pack: Pack, split: Split = "train") -> tuple[Scene, list[Example]]:
-    """The session of a seed."""
+def session(
+    seed: int, pack: Pack, split: Split = "train", recall: float = 0.0
+) -> tuple[Scene, list[Example]]:
+    """The session of a seed.
+
+    :param recall: share of sessions that are long and asked about what was, over and over: notes of minutes
+        are searched in them, where most other sessions have one or two
+    """
     rng = np.random.default_rng([seed, 4])
-    length = float(rng.choice([30, 50, 80, 120, 180, 260], p=[0.2, 0.2, 0.2, 0.2, 0.12, 0.08]))
-    scene = make_scene(seed, split, LEVEL, length)
-    return scene, list(Session(scene, pack, habits(rng, SKILLS), rng).play())
+    if np.random.default_rng([seed, 6]).random() < recall:
+        scene = make_scene(seed, split, LEVEL, float(rng.choice([160, 240, 300])))
+        way = replace(
+            habits(rng, RECALL),
+            every_s=(3, 8),
+            clears=0.0,
+            persona="default",
+            rollup_chunks=pack.rollup_chunks,
+        )
+    else:
+        length = float(rng.choice([30, 50, 80, 120, 180, 260], p=[0.2, 0.2, 0.2, 0.2, 0.12, 0.08]))
+        scene = make_scene(seed, split, LEVEL, length)
+        way = habits(rng, SKILLS)
+    return scene, list(Session(scene, pack, way, rng).play())
 
 
-def lesson(seed: int, pack: Pack, layout: Layout, split: Split = "train") -> Lesson:
-    scene, requests = session(seed, pack, split)
+def lesson(seed: int, pack: Pack, layout: Layout, split: Split = "train", recall: float = 0.0) -> Lesson:
+    scene, requests = session(seed, pack, split, recall)
     rng = np.random.default_rng([seed, 5])
     if split == "train":
         scene = stirred(scene, rng)
@@ -165,11 +190,3 @@ def squeezed(picture: npt.NDArray[np.uint8], quality: int | None) -> npt.NDArray
     buffer = io.BytesIO()
     Image.fromarray(picture).save(buffer, "JPEG", quality=quality)
     return np.asarray(Image.open(buffer).convert("RGB"))
-
-
-def lessons(first: int, step: int, pack: Pack, layout: Layout) -> Iterator[Lesson]:
-    """Without end: seeds ``first``, ``first + step`` ..."""
-    seed = first
-    while True:
-        yield lesson(seed, pack, layout)
-        seed += step

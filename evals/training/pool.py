@@ -51,14 +51,14 @@ def _ready(task: Task, base: int) -> Ready:
     return Ready(task, base + task.frames, seen, np.flatnonzero(tokens.codes), known)
 
 
-def work(results: Any, first: int, step: int, tokenizer: str) -> None:
+def work(results: Any, first: int, step: int, tokenizer: str, recall: float) -> None:
     """One worker. Pictures go by a file in memory, which costs the reader next to nothing."""
     pack = load_pack(FAMILY)
     layout = Layout(load_tokenizer(tokenizer), pack.tags.silence)
     folder = tempfile.mkdtemp(prefix="lessons-", dir=FOLDER)
     seed = first
     while True:
-        fresh = lesson(seed, pack, layout)
+        fresh = lesson(seed, pack, layout, recall=recall)
         path = f"{folder}/{seed}.npy"
         np.save(path, fresh.pictures)
         results.put((path, fresh.shown, fresh.tasks))

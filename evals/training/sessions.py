@@ -39,8 +39,6 @@ UNKNOWN = "I do not know."
 NOTE = "One moment."
 MEMORY_SKILLS = frozenset({"first", "before", "prior", "colour", "when", "ago", "still"})
 TALKATIVE = "talkative"
-ROLLUP_CHUNKS = 5
-"""Sooner than the pack has it, or hardly a session would be long enough to teach a roll-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +48,7 @@ class Habits:
     :param skills: what is asked, with weights; ``every_s``: how soon the next question comes
     :param gate_s: seconds until the first question
     :param late: ticks until a summary is there, at most
+    :param rollup_chunks: sooner than the pack has it, or hardly a session would be long enough to teach one
     :param forgets: no summary is kept, so what happened before the window is not known
     """
 
@@ -64,6 +63,7 @@ class Habits:
     clears: float = 0.1
     max_qa: int = 40
     jitter: float = 0.0
+    rollup_chunks: int = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Session:
         limits = Limits(
             chunk_frames=habits.chunk_frames,
             overlap_frames=habits.overlap_frames,
-            rollup_chunks=ROLLUP_CHUNKS,
+            rollup_chunks=habits.rollup_chunks,
             long_term_max=pack.long_term_max,
             long_term_keep=pack.long_term_keep,
             max_qa=habits.max_qa,

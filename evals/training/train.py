@@ -40,6 +40,7 @@ class Course:
     :param lessons: new ones for each step
     :param silence: weight of a silence; a first word weighs 2 less that
     :param aids: weight of the training's own heads; it falls to a tenth
+    :param recall: share of long sessions that are asked about what was
     :param slowest: steps a second below which the run gives up after a minute
     """
 
@@ -54,6 +55,7 @@ class Course:
     lessons: int = 2
     silence: float = 0.6
     aids: float = 10.0
+    recall: float = 0.0
     save_s: float = 60.0
     measure_s: float = 60.0
     held_out: int = 100
@@ -163,8 +165,13 @@ def save(weights: Weights, out: Path) -> None:
 
 
 def load(network: Network, folder: Path) -> None:
-    state = load_file(str(folder / "model.safetensors")) | load_file(str(folder / "heads.safetensors"))
-    network.load_state_dict({name: value.float() for name, value in state.items()})
+    """What a former run wrote, or a checkpoint: without the training's own heads, which begin anew."""
+    state = load_file(str(folder / "model.safetensors"))
+    if (heads := folder / "heads.safetensors").exists():
+        state |= load_file(str(heads))
+    found = network.load_state_dict({name: value.float() for name, value in state.items()}, strict=False)
+    if found.unexpected_keys or not all(name.startswith(OWN) for name in found.missing_keys):
+        raise ValueError(f"{folder}: these weights are another model's: {found}")
 
 
 class Log:
@@ -191,7 +198,9 @@ def run(course: Course, out: Path, tokenizer_file: Path, start_from: Path | None
     results = context.Queue(maxsize=8 * course.workers)
     first = course.seed * 10_000_000
     workers = [
-        context.Process(target=work, args=(results, first + index, course.workers, text), daemon=True)
+        context.Process(
+            target=work, args=(results, first + index, course.workers, text, course.recall), daemon=True
+        )
         for index in range(course.workers)
     ]
     for worker in workers:
@@ -221,7 +230,7 @@ def _run(course: Course, out: Path, text: str, start_from: Path | None, results:
     network = network.to(torch.bfloat16)
     held = Pool(device, 300 * course.held_out, labels)
     for number in range(course.held_out):
-        fresh = lesson(HELD_OUT_SEED + number, pack, layout, "held_out")
+        fresh = lesson(HELD_OUT_SEED + number, pack, layout, "held_out", course.recall)
         held.add(fresh.pictures, fresh.shown, fresh.tasks)
     while pool.lessons < 8 * course.workers:
         pool.take(results, 1)

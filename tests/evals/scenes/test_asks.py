@@ -27,7 +27,7 @@ from evals.scenes.wordings import WORDINGS
 from tests.evals.scenes.strategies import LENGTH_S, scenes
 
 KIND = re.compile(rf"({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})")
-SIGHT = re.compile(rf"(\d+)-(\d+) {KIND.pattern}\.")
+SIGHT = re.compile(rf"An? {KIND.pattern} (\d+)-(\d+)\.")
 times = st.integers(3, int(LENGTH_S) - 12)
 seeds = st.integers(0, 2**32)
 
@@ -157,7 +157,7 @@ def test_a_summary_is_enough_to_answer_from_memory(skill, scene, from_s, seed):
     got = asked(scene, skill, from_s, seed)
     at_s = int(got.at_s)
     (right,) = got.rights
-    sights = [(int(a), int(b), Kind(c, s)) for a, b, c, s in SIGHT.findall(describe(scene, 0, at_s + 1))]
+    sights = [(int(a), int(b), Kind(c, s)) for c, s, a, b in SIGHT.findall(describe(scene, 0, at_s + 1))]
     if skill == "first":
         answer = str(sights[0][2])
         assert len(sights) == 1 or sights[0][0] < sights[1][0]

@@ -7,7 +7,8 @@ from evals.scenes.spec import COLOURS, SHAPES, Backdrop, Kind, Scene, Sign, Thin
 from evals.scenes.truth import describe, named, sightings, visible
 from tests.evals.scenes.strategies import LENGTH_S, scenes
 
-SIGHT = re.compile(rf"(\d+)-(\d+) ((?:{'|'.join(COLOURS)}) (?:{'|'.join(SHAPES)})|sign [A-Z0-9 ]+)\.")
+KIND = f"(?:{'|'.join(COLOURS)}) (?:{'|'.join(SHAPES)})"
+SIGHT = re.compile(rf"((?:An?|The) )({KIND}|sign [A-Z0-9 ]+?) (\d+)-(\d+)\.")
 
 
 def thing(colour, shape, *spans):
@@ -27,9 +28,10 @@ def test_a_summary_is_written_so():
         signs=(stop,),
     )
     assert describe(scene, 0, 100) == (
-        "12-47 red circle. 12-12 green star. 60-80 sign STOP. 66-99 blue square. 91-95 red circle."
+        "A red circle 12-47. A green star 12-12. The sign STOP 60-80. "
+        "A blue square 66-99. A red circle 91-95."
     )
-    assert describe(scene, 40, 60) == "40-47 red circle."
+    assert describe(scene, 40, 60) == "A red circle 40-47."
     assert describe(scene, 48, 60) == "Nothing."
 
 
@@ -40,7 +42,7 @@ def test_what_no_frame_shows_is_not_told():
 def test_a_span_is_half_open():
     scene = made(thing("red", "circle", (11.0, 12.0)))
     assert [len(visible(scene, t)) for t in (10.0, 11.0, 12.0)] == [0, 1, 0]
-    assert describe(scene, 0, 100) == "11-11 red circle."
+    assert describe(scene, 0, 100) == "A red circle 11-11."
 
 
 @given(scenes(), st.integers(0, int(LENGTH_S) - 1), st.integers(1, int(LENGTH_S)))
@@ -48,8 +50,8 @@ def test_a_summary_follows_its_grammar_and_tells_what_the_frames_show(scene, fro
     """Read back, it says of every frame what is to be seen in it."""
     to_s = min(from_s + length, int(LENGTH_S))
     told = describe(scene, from_s, to_s)
-    sights = [(int(a), int(b), name) for a, b, name in SIGHT.findall(told)]
-    assert told == (" ".join(f"{a}-{b} {name}." for a, b, name in sights) or "Nothing.")
+    assert told == (" ".join(sight.group() for sight in SIGHT.finditer(told)) or "Nothing.")
+    sights = [(int(a), int(b), name) for _, name, a, b in SIGHT.findall(told)]
     assert [first for first, _, _ in sights] == sorted(first for first, _, _ in sights)
     for second in range(from_s, to_s):
         read = sorted(name for first, last, name in sights if first <= second <= last)
