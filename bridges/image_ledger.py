@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -33,6 +34,10 @@ class ImageLedger:
 
     def __contains__(self, uuid: str) -> bool:
         return uuid in self._held
+
+    def missing(self, uuids: Iterable[str]) -> set[str]:
+        """Those of them that the engine does not hold."""
+        return set(uuids).difference(self._held)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -86,21 +91,19 @@ def render(
     :param window: knows what was written before, and learns the rest
     :raises ImageMissing: a payload is needed and its bytes are gone
     """
-    parts: list[bytes] = []
-    uuids: list[str] = []
-    nulls = least = 0
-    for each in _written(messages, window):
-        least += each.least
-        uuids += each.uuids
-        if held is not None and all(uuid in held for uuid in each.uuids):
-            nulls += len(each.uuids)
-            parts.append(each.json)
-        elif not each.uuids:
-            parts.append(each.json)
-        else:
-            nulls += sum(held is not None and uuid in held for uuid in each.uuids)
-            parts.append(_filled(each.message, images, held, with_uuid=with_uuid))
-    return Rendered(orjson.Fragment(b"[" + b",".join(parts) + b"]"), tuple(uuids), nulls, least // 16)
+    written = _written(messages, window)
+    least = sum([each.least for each in written]) // 16
+    uuids = tuple(chain.from_iterable([each.uuids for each in written]))
+    # Nearly all are held, of windows of hundreds: only messages with one that is not are written anew.
+    missing = set(uuids) if held is None else held.missing(uuids)
+    parts = [
+        each.json
+        if missing.isdisjoint(each.uuids)
+        else _filled(each.message, images, missing, with_uuid=with_uuid)
+        for each in written
+    ]
+    nulls = len(uuids) - sum(map(missing.__contains__, uuids))
+    return Rendered(orjson.Fragment(b"[" + b",".join(parts) + b"]"), uuids, nulls, least)
 
 
 def _written(messages: Sequence[Mapping[str, Any]], window: Window | None) -> Sequence[WrittenMessage]:
@@ -121,7 +124,7 @@ def _write(message: Mapping[str, Any]) -> WrittenMessage:
     content = message.get("content") or ()
     uuids: list[str] = []
     if isinstance(content, str):
-        return WrittenMessage(message, orjson.dumps(message), (), len(content) + 16)
+        return WrittenMessage(message, _to_keep(message), (), len(content) + 16)
     least, parts = 16, list[Mapping[str, Any]]()
     for part in content:
         least += len(part["text"]) if part.get("type") == "text" else 4 * 16
@@ -129,20 +132,24 @@ def _write(message: Mapping[str, Any]) -> WrittenMessage:
             uuids.append(uuid)
             part = {"type": "image_url", "image_url": None, "uuid": uuid}
         parts.append(part)
-    written = orjson.dumps({**message, "content": parts} if uuids else message)
+    written = _to_keep({**message, "content": parts} if uuids else message)
     return WrittenMessage(message, written, tuple(uuids), least)
 
 
-def _filled(
-    message: Mapping[str, Any], images: ImageBytes, held: ImageLedger | None, *, with_uuid: bool
-) -> bytes:
+def _to_keep(message: Mapping[str, Any]) -> bytes:
+    """JSON in as many bytes as it has: what orjson returns lies in a buffer of kilobytes, as long as it is
+    held, and a window holds hundreds of these."""
+    return bytes(memoryview(orjson.dumps(message)))
+
+
+def _filled(message: Mapping[str, Any], images: ImageBytes, missing: Set[str], *, with_uuid: bool) -> bytes:
     parts: list[Mapping[str, Any]] = []
     for part in message["content"]:
         uuid = _uuid_of(part)
         if uuid is None:
             parts.append(part)
             continue
-        if held is not None and uuid in held:
+        if uuid not in missing:
             parts.append({"type": "image_url", "image_url": None, "uuid": uuid})
             continue
         filled: dict[str, Any] = {

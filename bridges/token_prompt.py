@@ -73,7 +73,7 @@ class TokenPrompts:
         self.route = route
         self._most = windows
         self._windows: OrderedDict[str, Window] = OrderedDict()
-        self._texts: OrderedDict[bytes, tuple[Piece, ...]] = OrderedDict()
+        self._texts: OrderedDict[str, tuple[Piece, ...]] = OrderedDict()
         self._most_texts = texts
 
     def __len__(self) -> int:
@@ -165,7 +165,7 @@ class TokenPrompts:
         after_user = message is None or message["role"] == "assistant"
         before = route.asked if after_user else route.answered
         said = [] if message is None else [{**message, "content": self._spelled(message)}]
-        key = orjson.dumps([open_end, said])
+        key = orjson.dumps([open_end, said]).decode()  # its bytes would lie in a buffer of kilobytes
         if (known := self._texts.get(key)) is not None:
             self._texts.move_to_end(key)
             return known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -218,3 +219,22 @@ def test_a_window_is_written_as_if_it_were_written_anew(
         assert (grown.uuids, grown.nulls, grown.least) == (anew.uuids, anew.nulls, anew.least)
         assert orjson.loads(orjson.dumps(grown.messages)) == spelled_out(messages, held, by_uuid)
         assert grown.nulls == sum(held is not None and uuid in held for uuid in grown.uuids)
+
+
+def test_a_window_keeps_what_it_wrote_and_no_room_beside_it() -> None:
+    """Contract: what stays of a turn is of the size of its text: a service holds tens of thousands."""
+    turns = [
+        each
+        for number in range(200)
+        for each in (user(f"f{number}"), {"role": "assistant", "content": f"said {number}"})
+    ]
+    window, held = Window("w"), ImageLedger(1000)
+    held.sent(f"f{number}" for number in range(200))
+    tracemalloc.start()
+    try:
+        render(turns, Frames(), held, window=window)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(window.written) == 400
+    assert kept < 400 * 1024
