@@ -10,11 +10,11 @@ import asyncio
 import os
 import re
 import shutil
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 
 from bridges.clause_speaker import RawSound
 from bridges.sound import Wav
@@ -45,7 +45,7 @@ class SystemOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Speaking:
-    process: Process
+    process: Popen[bytes]
     out: asyncio.StreamReader
     pipe: asyncio.BaseTransport
 
@@ -84,7 +84,7 @@ class SystemVoice:
         await self._take_place()
         try:
             # Not cancelled half way: a process that began is known, and ended.
-            starting = asyncio.ensure_future(_start(command))
+            starting = asyncio.ensure_future(_start(command, piped))
             try:
                 speaking = await asyncio.shield(starting)
             except asyncio.CancelledError:
@@ -93,7 +93,7 @@ class SystemVoice:
                 raise
             self._running.add(speaking)
             try:
-                async for raw in _sound(speaking, piped, self._options.piece_s):
+                async for raw in _sound(speaking, self._options.piece_s):
                     yield raw
             finally:
                 await _end(speaking)
@@ -126,17 +126,24 @@ class SystemVoice:
         return (self._programs["espeak-ng"], "-v", name, "--stdin", "--stdout"), text.encode()
 
 
-async def _start(command: tuple[str, ...]) -> _Speaking:
-    """Its output is a pipe made here: with one of uvloop's, a socket, ``/dev/stdout`` can't be opened."""
+async def _start(command: tuple[str, ...], piped: bytes | None) -> _Speaking:
+    """Its output is a pipe made here: with one of uvloop's, a socket, ``/dev/stdout`` can't be opened.
+
+    Not by the event loop's own means: uvloop forks, which copies the tables of all this process's memory and
+    holds up every session for that long; ``Popen`` lends them to the child until it runs its program.
+    """
     ours, theirs = os.pipe()
     try:
-        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=theirs, stderr=DEVNULL)
+        process = Popen(command, stdin=PIPE, stdout=theirs, stderr=DEVNULL)  # noqa: ASYNC220  see above
     except OSError as error:
         os.close(ours)
         name = Path(command[0]).name
         raise SpeechError("speech_failed", f"{name} can't be started: {error.strerror}") from error
     finally:
         os.close(theirs)
+    assert process.stdin is not None
+    with suppress(OSError), process.stdin:  # it is gone already, as its code will tell
+        process.stdin.write(piped or b"")  # a clause: a pipe takes it without waiting for a reader
     out = asyncio.StreamReader()
     pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(out), os.fdopen(ours, "rb", buffering=0)
@@ -144,18 +151,11 @@ async def _start(command: tuple[str, ...]) -> _Speaking:
     return _Speaking(process, out, pipe)
 
 
-async def _sound(
-    speaking: _Speaking, piped: bytes | None, deadline_s: float
-) -> AsyncGenerator[RawSound, None]:
-    process = speaking.process
-    assert process.stdin is not None
+async def _sound(speaking: _Speaking, deadline_s: float) -> AsyncGenerator[RawSound, None]:
     loop = asyncio.get_running_loop()
     until = loop.time() + deadline_s
     wav, heard = Wav(), False
     try:
-        if piped is not None:
-            process.stdin.write(piped)
-        process.stdin.close()
         while True:
             async with asyncio.timeout_at(until):
                 data = await speaking.out.read(_READ)
@@ -168,7 +168,7 @@ async def _sound(
                 yield RawSound(samples, wav.rate_hz)
                 until += loop.time() - waited  # who listens may take their time
         async with asyncio.timeout_at(until):
-            code = await process.wait()
+            code = await asyncio.to_thread(speaking.process.wait)
     except TimeoutError:
         raise SpeechError("speech_timeout", f"no speech within {deadline_s:g} s") from None
     except OSError:
@@ -180,10 +180,9 @@ async def _sound(
 async def _end(speaking: _Speaking) -> None:
     """Killed if it lives; its pipes are read no more."""
     process = speaking.process
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.kill()
+    with suppress(ProcessLookupError):
+        process.kill()  # nothing happens to one that was seen to end
     speaking.pipe.close()
     with suppress(TimeoutError):
         async with asyncio.timeout(_KILL_S):
-            await process.wait()
+            await asyncio.to_thread(process.wait)
