@@ -234,9 +234,10 @@ class FrameGate:
             raise
         waiter: asyncio.Future[tuple[list[str], Result]] = loop.create_future()
 
-        def done(_: object) -> None:
+        def done(ended: Future[Any]) -> None:
+            # Not by the name above: work that holds what holds it would keep each frame until a collection.
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._done, work, waiter)
+                loop.call_soon_threadsafe(self._done, ended, waiter)
 
         work.add_done_callback(done)
         try:

@@ -30,8 +30,10 @@ with suppress(ImportError):  # not made for every platform
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SWITCH_S = 0.0005
 """How long a thread of the store or of the decoder waits for its turn: a tick waits for several of them."""
-_COLLECT_AFTER = (20_000, 20, 20)
-"""Objects, then collections of the younger generation: cycles are rare here, and to look for them costs."""
+_COLLECT_AFTER = (2_000, 5, 40)
+"""Objects, then collections of the younger generation. All sessions wait for a collection, so the usual ones
+look at little; what lives long, and ended sessions do, is looked at as a whole every minute or two of a full
+house."""
 
 
 def serve(settings: Settings) -> Exit:

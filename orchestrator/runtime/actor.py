@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from orchestrator.runtime.attachment import Attachment
@@ -317,8 +318,8 @@ class Session:
             else:
                 self._enqueue_together(commands, command.event_id)
         except VigilError as refused:
-            refusal = refused
-            self._guarded(lambda: self._core.tell(refusal))
+            # By no other name of this frame: it holds the frame, and each refusal would be a cycle.
+            self._guarded(partial(self._core.tell, refused))
         except Exception as error:
             if self._core.state.is_open:  # an end in order goes on
                 self._fault(error)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import struct
 import threading
+import weakref
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +29,7 @@ from bridges.frames import (
     convert_picture,
 )
 from tests.fakes.pictures import jpeg, png
+from tests.realtime.serving import eventually
 
 BOUNDS = FrameBounds(min_pixels=32 * 32, max_pixels=256 * 256, multiple=32)
 
@@ -241,6 +244,23 @@ async def test_frames_that_come_together_are_all_sound_or_none_goes_on() -> None
     assert refused.value.place == 1 and seen == [2]
     assert gate.statistics() == {"passed_through": 2, "unsupported_image": 1, "waiting": 0}
     gate.close()
+
+
+async def test_a_frame_goes_with_the_last_who_holds_it() -> None:
+    """Contract: no cycle keeps a checked frame until a collection, which would take longer for it too."""
+
+    class Stored:
+        pass
+
+    gate = FrameGate(BOUNDS)
+    gc.collect()
+    gc.disable()
+    try:
+        stored = weakref.ref(await gate.check([jpeg(1, 64, 64)], None, lambda _: Stored()))
+        await eventually(lambda: stored() is None)
+    finally:
+        gc.enable()
+        gate.close()
 
 
 async def test_the_gate_bounds_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:

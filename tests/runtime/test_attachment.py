@@ -1,6 +1,7 @@
 """Sockets at a session, as a transport drives them: writing, commands, takeover, leaving, slow writers."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from orchestrator.session.backend import Capabilities, Notice
 from orchestrator.session.limits import SessionLimits
 from orchestrator.session.outbox import OutboxLimits
 from orchestrator.wire.client import command_of
-from orchestrator.wire.errors import VigilError
+from orchestrator.wire.errors import InvalidRequest, VigilError
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.clock import settle
 from tests.runtime.conftest import CONFIG, Rig, make_fleet, open_rig
@@ -64,6 +65,20 @@ async def test_whatever_is_wrong_with_a_command_is_an_error_event_in_order(rig: 
         ("input_audio_buffer_empty", "evt_2"),
     ]
     assert all("server_event_seq" in p for p in writer.written if p["type"] == "error")
+
+
+async def test_a_refusal_that_was_told_is_gone(rig: Rig) -> None:
+    """Contract: nothing of it waits for a collection; a client can send what is refused all day."""
+    writer = Writer(rig.session.attach())
+    gc.collect()
+    gc.disable()
+    try:
+        writer.send(type="input_audio_buffer.append", event_id="evt_1")
+        await settle()
+        assert "error" in writer.types()
+        assert not [each for each in gc.get_objects() if isinstance(each, InvalidRequest)]
+    finally:
+        gc.enable()
 
 
 async def test_a_takeover_ends_the_old_writer_and_its_commands_are_ignored(rig: Rig) -> None:
