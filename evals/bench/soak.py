@@ -8,8 +8,10 @@ the engine and the event that ends the response (``out_done``; ``out_words``: th
 Clients that ask for words when their frame has long been decoded measure it; the generator's own p99 lag is
 taken off. Watching sessions tell the way in with decoding in it (``frame_to_request``).
 ``cpu_ms_per_tick`` is the processor time of the service, all its threads, over the decisions that the engine
-was asked for: nearly the same on a busy machine. Prints one JSON object and ends with 1 if a check failed;
-missing the target is told and fails nothing.
+was asked for: nearly the same on a busy machine. ``core_wait_share`` is how much of the time the service's
+event loop was ready to run and the machine ran something else on its cores, the engine and the generator
+included: no work of the service's own, and in the overhead all the same (Linux alone tells it).
+Prints one JSON object and ends with 1 if a check failed; missing the target is told and fails nothing.
 """
 
 from __future__ import annotations
@@ -61,9 +63,12 @@ async def soak(
         watch = asyncio.create_task(_watch(watched))
         if profile:
             asyncio.get_running_loop().call_later(warm_s, stand.server.send_signal, signal.SIGUSR1)
-        before_s = _processor_s(stand.server.pid)
+        before_s, waited_s = _processor_s(stand.server.pid), _core_wait_s(stand.server.pid)
+        begun = time.monotonic()
         told, _ = await generator.communicate()
         spent_s = _processor_s(stand.server.pid) - before_s
+        core_wait_s = _core_wait_s(stand.server.pid) - waited_s
+        lasted_s = time.monotonic() - begun
         watch.cancel()
         samples = (await asyncio.gather(watch, return_exceptions=True))[0]
         left = await _left(stand)
@@ -75,6 +80,7 @@ async def soak(
     return _judged(orjson.loads(told), samples, left, log, stand, warm_s) | {
         "cpu_ms_per_tick": round(per_tick_s * 1000, 3),
         "cores_per_100_sessions_at_1_hz": round(per_tick_s * 100, 3),
+        "core_wait_share": round(core_wait_s / lasted_s, 4),
         **profiled,
         "sessions": sessions,
         "seconds": seconds,
@@ -85,6 +91,15 @@ async def soak(
 def _processor_s(pid: int) -> float:
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
+
+
+def _core_wait_s(pid: int) -> float:
+    """How long the process's main thread has waited for a core in all; 0 where the system does not tell."""
+    try:
+        told = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text()
+    except OSError:
+        return 0.0
+    return int(told.split()[1]) / 1e9
 
 
 async def _watch(pids: dict[str, int]) -> dict[str, list[tuple[float, float, float]]]:
