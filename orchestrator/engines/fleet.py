@@ -265,7 +265,7 @@ class Home:
     def answered(
         self,
         *,
-        latency_s: float,
+        lateness_s: float,
         period_s: float,
         kept: int,
         promised: int,
@@ -277,7 +277,7 @@ class Home:
         self.host.room.answered(
             self.session,
             self.fleet.now(),
-            latency_s=latency_s,
+            lateness_s=lateness_s,
             period_s=period_s,
             kept=kept,
             promised=promised,

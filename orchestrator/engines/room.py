@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import accumulate
 
 WINDOW_S = 20.0
 """Answers older than this say nothing about now."""
@@ -20,8 +21,10 @@ ANSWERS = 1024
 """Answers remembered at most."""
 ENOUGH = 20
 """Answers below which nothing is concluded."""
-LATE, RECOVERED = 1.0, 0.8
-"""The p95 of answers, in periods, at which an engine is behind, and at which it is so no more."""
+LATE, RECOVERED = 0.5, 0.4
+"""The p95 of turns, in periods, at which an engine takes nobody more, and at which it does again. Not at a
+whole period: near the edge each further session costs more than the one before, and what came too late is
+worked off slowly."""
 REUSE = 0.8
 """Share of the promised tokens that must come from the cache; below it is too small for its sessions."""
 SETTLED_TICKS = 3
@@ -148,6 +151,12 @@ class _Answer:
     kept: int
     promised: int
 
+    @property
+    def turns(self) -> int:
+        """That came and went until it was known: nobody asked for those that this one was in the way of.
+        Without them an engine would be late less often the later it is."""
+        return 1 + int(self.periods)
+
 
 class Room:
     """The sessions of one engine.
@@ -166,7 +175,7 @@ class Room:
         self._answers: deque[_Answer] = deque(maxlen=ANSWERS)
         self._behind = False
         self.ticks = dict.fromkeys(("answered", "late", "coalesced", "refused"), 0)
-        """Live ticks so far. Late: answered more than a period after the newest frame that they show."""
+        """Live ticks so far. Late: decided more than a period after they could have been asked."""
 
     @property
     def most(self) -> int | None:
@@ -203,7 +212,7 @@ class Room:
         session: str,
         now: float,
         *,
-        latency_s: float,
+        lateness_s: float,
         period_s: float,
         kept: int,
         promised: int,
@@ -212,19 +221,19 @@ class Room:
     ) -> None:
         """A live tick was answered.
 
-        :param latency_s: from its newest frame to the whole answer
+        :param lateness_s: from when it could have been asked to when it was known what the engine decides
         :param promised: tokens that the prefix audit expected of the cache; ``kept``: of these, found there
         :param coalesced: it also stands for ticks before it that had no turn
         :param turn_tokens: what the session's turns take, where it was counted
         """
         self.ticks["answered"] += 1
-        self.ticks["late"] += latency_s > period_s
+        self.ticks["late"] += lateness_s > period_s
         self.ticks["coalesced"] += coalesced
         guest = self._guests.get(session)
         if guest is not None:
             guest.ticks += 1
             guest.turn = turn_tokens
-        self._answers.append(_Answer(session, now, latency_s / period_s, kept, promised))
+        self._answers.append(_Answer(session, now, lateness_s / period_s, kept, promised))
 
     def refused(self, session: str, now: float, periods: float) -> None:
         """A live tick found no turn within so many periods; that is as good as an answer so late."""
@@ -245,14 +254,14 @@ class Room:
         late = _p95(answers)
         self._behind = late > (RECOVERED if self._behind else LATE)
         if self._behind:
-            return f"it answers in {late:.1f} of the sessions' period"
+            return f"it needs {late:.2f} of the sessions' period to decide, and must have time to spare"
         promised = sum(answer.promised for answer in answers)
         if promised and sum(answer.kept for answer in answers) < REUSE * promised:
             return "its cache loses what the sessions need again"
         return None
 
     def statistics(self, now: float) -> dict[str, float]:
-        """``late``: p95 of recent answers in periods; ``reuse``: of the promised tokens."""
+        """``late``: p95 of recent turns in periods; ``reuse``: of the promised tokens."""
         answers = self._recent(now)
         promised = sum(answer.promised for answer in answers)
         return {
@@ -279,5 +288,8 @@ class Room:
 
 
 def _p95(answers: list[_Answer]) -> float:
-    """Of their periods."""
-    return sorted(answer.periods for answer in answers)[int(0.95 * len(answers))]
+    """Of the periods of all their turns; there is at least one."""
+    below = int(0.95 * sum(answer.turns for answer in answers))
+    ordered = sorted(answers, key=lambda answer: answer.periods)
+    counted = accumulate(answer.turns for answer in ordered)
+    return next(answer.periods for answer, turns in zip(ordered, counted, strict=True) if turns > below)

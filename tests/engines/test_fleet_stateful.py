@@ -162,7 +162,7 @@ class Engines(RuleBasedStateMachine):
         session = self.some(number)
         if session and session.asked is not None:
             session.home.permits.done(session.home.session)
-            session.home.answered(latency_s=0.1, period_s=1.0, kept=1, promised=1)
+            session.home.answered(lateness_s=0.1, period_s=1.0, kept=1, promised=1)
             session.asked = None
 
     @rule(number=ANY)

@@ -94,14 +94,36 @@ def test_an_engine_that_is_behind_admits_nobody_until_it_has_recovered() -> None
     room = Room(holding(1000))
     settled(room, 30)
     for number in range(40):
-        answer(room, "s1", 200.0, latency_s=1.2 if number % 10 == 0 else 0.2)
+        answer(room, "s1", 200.0, lateness_s=0.6 if number % 10 == 0 else 0.2)
     assert "period" in (room.full(Priority.NORMAL, 200.0) or "")
     for _ in range(30):
-        answer(room, "s1", 200.0 + WINDOW_S + 1, latency_s=0.9)
+        answer(room, "s1", 200.0 + WINDOW_S + 1, lateness_s=0.45)
     assert room.full(Priority.NORMAL, 201.0 + WINDOW_S) is not None, "better, but not yet well"
     for _ in range(30):
-        answer(room, "s1", 202.0 + 2 * WINDOW_S, latency_s=0.5)
+        answer(room, "s1", 202.0 + 2 * WINDOW_S, lateness_s=0.35)
     assert room.full(Priority.NORMAL, 202.0 + 2 * WINDOW_S) is None
+
+
+@given(st.lists(st.floats(0.01, 3.99), min_size=1, max_size=16))
+def test_a_session_counts_for_as_much_however_late_it_is_answered(late: list[float]) -> None:
+    """Whoever is answered in three periods gives a third of the answers, and no third of the lateness."""
+    room = Room(None)
+    for number, lateness_s in enumerate(late):
+        for _ in range(60 // (1 + int(lateness_s))):
+            answer(room, f"s{number}", 200.0, lateness_s=lateness_s)
+    assert room.statistics(200.0)["late"] == sorted(late)[int(0.95 * len(late))]
+
+
+@pytest.mark.usefixtures("admits_as_shipped")
+def test_a_few_sessions_whose_frames_are_taken_together_are_enough_to_be_behind() -> None:
+    room = Room(holding(1000))
+    settled(room, 10)
+    for number in range(180):
+        answer(room, f"s{number % 9}", 200.0, lateness_s=0.1)
+    assert room.full(Priority.NORMAL, 200.0) is None
+    for _ in range(5):
+        answer(room, "s9", 200.0, lateness_s=3.9)
+    assert room.full(Priority.NORMAL, 200.0) is not None
 
 
 @pytest.mark.usefixtures("admits_as_shipped")
@@ -110,7 +132,7 @@ def test_a_session_that_left_takes_its_lateness_along() -> None:
     room = Room(holding(1000))
     settled(room, 2)
     for _ in range(40):
-        answer(room, "s0", 200.0, latency_s=1.3)
+        answer(room, "s0", 200.0, lateness_s=1.3)
     assert room.full(Priority.NORMAL, 200.0) is not None, "s0 would be hurt"
     room.leave("s0")
     assert room.full(Priority.NORMAL, 200.0) is None
@@ -136,7 +158,7 @@ def answer(
     session: str,
     now: float,
     *,
-    latency_s: float = 0.2,
+    lateness_s: float = 0.2,
     kept: int = 1000,
     promised: int = 1000,
     turn_tokens: int | None = None,
@@ -144,7 +166,7 @@ def answer(
     room.answered(
         session,
         now,
-        latency_s=latency_s,
+        lateness_s=lateness_s,
         period_s=1.0,
         kept=kept,
         promised=promised,

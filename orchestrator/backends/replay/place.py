@@ -38,16 +38,18 @@ class Place(Protocol):
     def answered(
         self,
         *,
-        latency_s: float,
+        lateness_s: float,
         period_s: float,
         kept: int,
         promised: int,
         coalesced: bool = False,
         turn_tokens: int | None = None,
     ) -> None:
-        """A live tick was answered ``latency_s`` after its newest frame; of ``promised`` tokens ``kept`` came
-        from the cache. ``coalesced``: it also stands for ticks before it that had no turn.
-        ``turn_tokens``: what the session's turns take on average, where it was counted."""
+        """A live tick was answered, and its decision known ``lateness_s`` after it could have been asked.
+
+        Of ``promised`` tokens ``kept`` came from the cache. ``coalesced``: it also stands for ticks before it
+        that had no turn. ``turn_tokens``: what the session's turns take on average, where it was counted.
+        """
 
     def refused(self, waited_s: float, period_s: float) -> None:
         """A live tick found no turn at the engine in time."""
@@ -80,7 +82,7 @@ class Settled:
     def answered(
         self,
         *,
-        latency_s: float,
+        lateness_s: float,
         period_s: float,
         kept: int,
         promised: int,

@@ -109,6 +109,16 @@ class Flight:
         """When its newest frame was admitted; without frames, when it began."""
         return max((f.admitted_at for f in self.frames), default=self.started_at)
 
+    def lateness_s(self, reply: Reply) -> float:
+        """From when it could have been asked to when it was known what the engine decides.
+
+        That its frames waited for the session's phase, or for a long answer before them to be said, is no
+        fault of the engine; nor is the length of this one, so that words are known by their first token. A
+        silence is short, and nothing before it is whole.
+        """
+        known_at = self.answered_at if reply.outcome.action is Action.SILENCE else self.first_token_at
+        return 0.0 if self.waited_for or known_at is None else known_at - self.due_at
+
     @property
     def waited_for(self) -> bool:
         """Its source waits for the answer (a file): however long it takes, nothing is late."""
@@ -354,9 +364,9 @@ class TickRunner:
         usage = _usage(finished)
         audited = self._audit(flight, verdict, usage) if usage else None
         done_at = tools.clock.now()
-        if audited is not None:
+        if reply is not None and audited is not None:
             tools.place.answered(
-                latency_s=0.0 if flight.waited_for else done_at - flight.admitted_at,
+                lateness_s=flight.lateness_s(reply),
                 period_s=tools.pack.period_ms / 1000,
                 kept=min(audited.cached or 0, audited.expected),
                 promised=0 if audited.cached is None else audited.expected,

@@ -240,6 +240,17 @@ async def check(
     return then([CheckedFrame(data, side, side, passed_through=True) for data in frames])
 
 
+class Noting(Settled):
+    """``lateness_s``: of each live tick, as the place is told."""
+
+    def __init__(self, suspect_lane: asyncio.Lock) -> None:
+        super().__init__(suspect_lane)
+        self.lateness_s: list[float] = []
+
+    def answered(self, *, lateness_s: float, **told: Any) -> None:
+        self.lateness_s.append(lateness_s)
+
+
 @dataclass
 class Session:
     """A backend with everything around it. Frames are one second apart unless told otherwise."""
@@ -270,7 +281,7 @@ class Session:
         self.engine: ScriptedChat = self.neighbour.engine if self.neighbour else scripted
         self.permits: Permits = self.neighbour.permits if self.neighbour else Permits(live=2)
         self.lane: asyncio.Lock = self.neighbour.lane if self.neighbour else asyncio.Lock()
-        self.place = Settled(self.lane)
+        self.place = Noting(self.lane)
         self.log = Log()
         self.outputs: list[BackendOutput] = []
         self.fence = FIRST
