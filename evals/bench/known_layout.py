@@ -11,6 +11,7 @@ changes within a window, nothing is summarised, and frames before the query are 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -27,7 +28,8 @@ CONNECTIONS = 4096
 
 
 class LayoutSession(RequestSession):
-    """One session. The job's ``extra`` has ``system``, ``silence`` (tag), ``window`` (frames), ``params``."""
+    """One session. The job's ``extra`` has ``system``, ``silence`` (tag), ``window`` (frames), ``params`` and
+    ``engines``: addresses over which sessions are spread, as a router does that pins them."""
 
     def __init__(self, job: Job, number: int, hears: Hears, chat: VllmChat) -> None:
         super().__init__(hears)
@@ -75,21 +77,24 @@ class LayoutSession(RequestSession):
 def _shape(*, uuid_parts: bool) -> Shape:
     @asynccontextmanager
     async def shape(job: Job) -> AsyncIterator[Opener]:
-        chat = VllmChat(
-            job.url,
-            job.model or "",
-            uuid_parts=uuid_parts,
-            held_images=job.extra["held_images"],
-            max_connections=CONNECTIONS,
-        )
+        chats = [
+            VllmChat(
+                engine,
+                job.model or "",
+                uuid_parts=uuid_parts,
+                held_images=job.extra["held_images"],
+                max_connections=CONNECTIONS,
+            )
+            for engine in job.extra["engines"]
+        ]
 
         def opener(number: int, hears: Hears) -> LoadSession:
-            return LayoutSession(job, number, hears, chat)
+            return LayoutSession(job, number, hears, chats[number % len(chats)])
 
         try:
             yield opener
         finally:
-            await chat.aclose()
+            await asyncio.gather(*(chat.aclose() for chat in chats))
 
     return shape
 

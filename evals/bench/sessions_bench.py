@@ -24,7 +24,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from evals.bench.machine import engine_told, machine
 from evals.bench.overload import overloaded
 from evals.bench.stand import serving, stop
 from evals.clips import clip
-from evals.load.capacity import capacities, table
+from evals.load.capacity import capacities, ladder, table
 from evals.load.figures import Scraper
 from evals.load.job import INSIST_S, Job
 from evals.load.pictures import prepare
@@ -68,6 +68,7 @@ class Design:
     :param head: words of a text at the beginning of each session's prompts
     :param answers: see ``evals.bench.forced``; ``None``: the model's own
     :param first: sessions to begin with; ``most``: at most; ``within``: how near is near enough
+    :param tried: numbers of sessions, in place of a search for the largest
     :param arms: to measure
     :param overload: offer twice the capacity
     """
@@ -81,6 +82,7 @@ class Design:
     first: int = 4
     most: int = 128
     within: float = 0.1
+    tried: tuple[int, ...] = ()
     arms: tuple[str, ...] = ARMS
     overload: bool = True
 
@@ -89,14 +91,22 @@ Tell = Callable[[str], None]
 
 
 class Bench:
-    """:param family: name or folder of the engine's pack
+    """:param engine: checked; ``engines``: addresses of all that sessions are spread over, its own among them
+    :param family: name or folder of the engine's pack
     :param folder: for pictures, and the service's data and log"""
 
     def __init__(
-        self, settings: Settings, engine: Engine, family: str, folder: Path, tell: Tell, design: Design
+        self,
+        settings: Settings,
+        engine: Engine,
+        engines: Sequence[str],
+        family: str,
+        folder: Path,
+        tell: Tell,
+        design: Design,
     ) -> None:
         self._persona, self._language = settings.persona, settings.language
-        self._family = family
+        self._family, self._engines = family, engines
         self._engine, self._folder, self._tell, self._design = engine, folder, tell, design
         self._period_s = engine.pack.period_ms / 1000
         self._bounds = (self._period_s, HALF_S)
@@ -133,12 +143,12 @@ class Bench:
         folder = self._folder / name
         folder.mkdir()
         flags = ("--family", self._family, *FLAGS)
-        async with serving(folder, self._engine.url, flags) as (server, url, _):
+        async with serving(folder, ",".join(self._engines), flags) as (server, url, _):
             yield url
             await stop(server)
 
     async def _capacity(self, arm: str, job: Job, first: int) -> dict[str, Any]:
-        scraper = Scraper(job.url, [self._engine.url])
+        scraper = Scraper(job.url, self._engines)
         module = MODULE if job.shape == "realtime" else LAYOUTS
         job = replace(job, mark=f"{self._mark}.{arm}", insist_s=INSIST_S)
         generator = await Generator.start(job, module)
@@ -153,6 +163,8 @@ class Bench:
 
         design = self._design
         try:
+            if design.tried:
+                return await ladder(tried, self._bounds, design.tried)
             return await capacities(tried, self._bounds, design.most, first=first, within=design.within)
         finally:
             await generator.aclose()
@@ -183,6 +195,7 @@ class Bench:
                     "max_tokens": pack.decide.max_tokens,
                     "skip_special_tokens": False,
                 },
+                "engines": list(self._engines),
                 "held_images": max(1, (room or 4 * 2**30) // image_bytes(width * height)),
             },
         )
@@ -221,9 +234,11 @@ def show(result: dict[str, Any], console: Console) -> None:
 def _design(arguments: argparse.Namespace) -> Design:
     given = {
         name: value
-        for name in ("most", "first", "head", "arms")
+        for name in ("most", "first", "head", "window", "arms", "tried")
         if (value := getattr(arguments, name)) is not None
     }
+    if "tried" in given:
+        given["tried"] = tuple(given["tried"])
     if "arms" in given:
         given["arms"] = tuple(arm for arm in ARMS if arm in given["arms"])
     if arguments.size:
@@ -241,6 +256,9 @@ def main() -> int:
     parser.add_argument(
         "--head", type=int, help="words at the beginning of each session's prompts; default: 0"
     )
+    parser.add_argument("--window", type=int, help="frames of a full window; default: 100")
+    parser.add_argument("--tried", type=int, nargs="+", help="these numbers of sessions, and no search")
+    parser.add_argument("--beside", nargs="+", default=[], help="URLs of engines beside the one of --engine")
     parser.add_argument("--family", help="the engine's prompt pack, where its name does not tell")
     parser.add_argument("--forced", choices=ANSWERS, help="what an engine with dummy weights answers")
     parser.add_argument("--arms", nargs="+", choices=ARMS, help="default: all")
@@ -264,7 +282,9 @@ def main() -> int:
             engine_of(settings, tell) as engine,
             tempfile.TemporaryDirectory(prefix="vigil-bench-") as folder,
         ):
-            where = {"bench": "sessions", "machine": machine(), "engine": engine_told(engine.facts.to_dict())}
+            engines = (engine.url, *arguments.beside)
+            told = {"engine": engine_told(engine.facts.to_dict()), "engines": len(engines)}
+            where = {"bench": "sessions", "machine": machine(), **told}
 
             def keep(measured: dict[str, Any]) -> None:
                 result.update({**where, "design": asdict(design), **measured, "goals": goals(measured)})
@@ -275,7 +295,8 @@ def main() -> int:
             if design.answers is not None:
                 pack = forced(engine, family, Path(folder), design.answers, design.size)
                 engine, family = replace(engine, pack=pack), f"{folder}/pack"
-            keep(asyncio.run(Bench(settings, engine, family, Path(folder), tell, design).run(keep)))
+            bench = Bench(settings, engine, engines, family, Path(folder), tell, design)
+            keep(asyncio.run(bench.run(keep)))
     except ReplayError as error:
         console.print(f"sessions_bench: {error.message}", style="red", markup=False, highlight=False)
         return error.exit_code

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 from rich.table import Table
@@ -37,6 +39,23 @@ async def capacities(
         told["capacity"][f"{bound:g}"] = search.capacity
         told["bounded"][f"{bound:g}"] = search.bounded
     return told | {"steps": [steps[tried].plain(bounds) for tried in sorted(steps)]}
+
+
+async def ladder(run: Try, bounds: Sequence[float], numbers: Sequence[int]) -> dict[str, Any]:
+    """These numbers one after the other, until one is not carried within any bound; told as by
+    ``capacities``."""
+    steps: list[Step] = []
+    for sessions in sorted(numbers):
+        steps.append(await run(sessions))
+        if not steps[-1].carried(max(bounds)):
+            break
+    told: dict[str, Any] = {"capacity": {}, "bounded": {}}
+    for bound in sorted(bounds, reverse=True):
+        carried = zip(steps, (each.carried(bound) for each in steps), strict=True)
+        held = [each.sessions for each, good in takewhile(itemgetter(1), carried)]
+        told["capacity"][f"{bound:g}"] = held[-1] if held else 0
+        told["bounded"][f"{bound:g}"] = len(held) < len(steps)
+    return told | {"steps": [each.plain(bounds) for each in steps]}
 
 
 def table(steps: Sequence[dict[str, Any]]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ from evals.load.processors import Spent, cores, spent
 
 LOOK_S = 1.0
 TIMEOUT_S = 5.0
+QUIET_LOOK_S, QUIET_LOOKS = 0.5, 3
+"""An engine that does nothing is looked at so often: between two requests it does nothing either."""
 QUEUES = ("mailbox_commands", "pending_input_bytes", "frames_waiting", "outbox_events")
 """Of a service: what waits in it."""
 
@@ -131,6 +134,19 @@ class Scraper:
             await self._read(readings)
         readings.processors += [await first, await asyncio.to_thread(spent)]
         return readings
+
+    async def quiet(self, patience_s: float) -> bool:
+        """Wait until the engines have nothing to do. False: they still had after so many seconds."""
+        until = time.monotonic() + patience_s
+        idle = 0
+        while idle < QUIET_LOOKS:
+            loads = await asyncio.gather(*(self._load(engine) for engine in self._engines))
+            busy = any(load is not None and (load.running or load.waiting) for load in loads)
+            idle = 0 if busy else idle + 1
+            if busy and time.monotonic() > until:
+                return False
+            await asyncio.sleep(QUIET_LOOK_S if self._engines else 0.0)
+        return True
 
     async def aclose(self) -> None:
         await self._http.aclose()

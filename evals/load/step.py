@@ -16,6 +16,8 @@ from evals.load.job import Job, Told, carried, doubtful, percentile
 MODULE = "evals.load.generator"
 LINE = 64 * 2**20
 """Bytes of what a generator tells at most."""
+QUIET_S = 60.0
+"""For what filling windows all at once left to do (summaries, next windows) before anything is measured."""
 LEAVE_S = 10.0
 """For a generator to close its sessions."""
 
@@ -138,6 +140,7 @@ async def step(generator: Generator, sessions: int, scraper: Scraper) -> Step:
     scraping: asyncio.Task[Readings] | None = None
     try:
         if await generator.ready(sessions):
+            await scraper.quiet(QUIET_S)
             await generator.begin()
             await generator.until("measuring")
             scraping = asyncio.create_task(scraper.until(ended))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from evals.bench.known_layout import SHAPES as LAYOUTS
 from evals.bench.overload import recovery
-from evals.load.capacity import capacities, table
+from evals.load.capacity import capacities, ladder, table
 from evals.load.figures import Readings, Scraper
 from evals.load.generator import SHAPES, Shape, generate
 from evals.load.job import Job, Told, carried, doubtful
@@ -46,6 +47,21 @@ def test_plain_data_between_two_processes() -> None:
     assert Told.from_json(seen.to_json()) == seen
 
 
+async def test_given_numbers_are_tried_up_to_the_first_that_is_not_carried() -> None:
+    tried: list[int] = []
+
+    async def run(sessions: int) -> Step:
+        tried.append(sessions)
+        return Step(sessions, told(*[sessions / 10] * 20), Readings())
+
+    found = await ladder(run, (1.0, 0.5), (12, 4, 8, 16))
+    assert tried == [4, 8, 12]
+    assert found["capacity"] == {"1": 8, "0.5": 4} and found["bounded"] == {"1": True, "0.5": True}
+    alone = await ladder(run, (1.0,), (4, 8))
+    assert alone["capacity"] == {"1": 8} and alone["bounded"] == {"1": False}, "more was not tried"
+    assert (await ladder(run, (1.0,), (16,)))["capacity"] == {"1": 0}
+
+
 async def test_capacity_by_bound_tries_nothing_twice() -> None:
     tried: list[int] = []
 
@@ -70,6 +86,24 @@ def test_ticks_until_all_is_well() -> None:
     assert recovery([], 0.0, 1.0) is None
 
 
+async def test_nothing_is_measured_before_the_engines_have_nothing_to_do() -> None:
+    async with FakeEngine([]) as fake:
+        scraper = Scraper("http://127.0.0.1:9", [fake.url])
+        try:
+            fake.running = 1
+            assert not await scraper.quiet(0.0)
+            waiting = asyncio.create_task(scraper.quiet(60.0))
+            done, _ = await asyncio.wait([waiting], timeout=1.0)
+            assert not done
+            fake.running = 0
+            assert await waiting
+        finally:
+            await scraper.aclose()
+        alone = Scraper("http://127.0.0.1:9", [])
+        assert await alone.quiet(60.0), "there is no engine to look at"
+        await alone.aclose()
+
+
 def pictures(folder: Path) -> str:
     source = folder / "source"
     source.mkdir()
@@ -92,20 +126,24 @@ async def all_steps(job: Job, shape: Shape, say: Callable[[str], None], *lines: 
         return [told async for told in steps]
 
 
-@pytest.mark.parametrize("shape", ["resend", "uuid"])
-async def test_clients_of_the_known_layout(shape: str, tmp_path: Path) -> None:
-    """Every picture again or each once; nothing is asked before the query; a full window is dropped."""
-    extra = {
+def layout(engines: list[str]) -> dict[str, object]:
+    return {
         "system": "Watch.",
         "silence": "</silence>",
         "window": 3,
         "params": {"max_tokens": 8},
         "held_images": 100,
+        "engines": engines,
     }
+
+
+@pytest.mark.parametrize("shape", ["resend", "uuid"])
+async def test_clients_of_the_known_layout(shape: str, tmp_path: Path) -> None:
+    """Every picture again or each once; nothing is asked before the query; a full window is dropped."""
     async with FakeEngine(["</silence>"], image_tokens=16) as fake:
         job = Job(
             fake.url, shape, 1, pictures(tmp_path), "Say.", 0.2, 1.0, warm_s=0.2, fill=2, model=fake.model,
-            patience_s=20.0, extra=extra,
+            patience_s=20.0, extra=layout([fake.url]),
         )  # fmt: skip
         words: list[str] = []
         (seen,) = await all_steps(job, LAYOUTS[shape], words.append, "1", "begin")
@@ -116,6 +154,19 @@ async def test_clients_of_the_known_layout(shape: str, tmp_path: Path) -> None:
     assert seen.samples
     assert max(len(chat.images) for chat in chats) == 3
     assert len(chats[0].images) == 2, "the frame before the query is in the window, and was not asked"
+
+
+async def test_clients_of_the_known_layout_are_spread_over_engines_and_stay(tmp_path: Path) -> None:
+    fakes = FakeEngine(["</silence>"], image_tokens=16), FakeEngine(["</silence>"], image_tokens=16)
+    async with fakes[0] as one, fakes[1] as other:
+        job = Job(
+            one.url, "uuid", 4, pictures(tmp_path), "Say.", 0.2, 0.6, warm_s=0.2, model=one.model,
+            head=5, patience_s=20.0, extra=layout([one.url, other.url]),
+        )  # fmt: skip
+        (seen,) = await all_steps(job, LAYOUTS["uuid"], lambda word: None, "4", "begin")
+        heads = [{chat.messages[0]["content"] for chat in fake.chats if chat.images} for fake in fakes]
+    assert (seen.opened, seen.lost) == (4, {})
+    assert [len(each) for each in heads] == [2, 2] and not heads[0] & heads[1]
 
 
 async def test_sessions_over_the_socket_and_over_http(tmp_path: Path) -> None:
