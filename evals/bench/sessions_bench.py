@@ -234,7 +234,7 @@ def show(result: dict[str, Any], console: Console) -> None:
 def _design(arguments: argparse.Namespace) -> Design:
     given = {
         name: value
-        for name in ("most", "first", "head", "window", "arms", "tried")
+        for name in ("most", "first", "head", "window", "seconds", "arms", "tried")
         if (value := getattr(arguments, name)) is not None
     }
     if "tried" in given:
@@ -257,6 +257,7 @@ def main() -> int:
         "--head", type=int, help="words at the beginning of each session's prompts; default: 0"
     )
     parser.add_argument("--window", type=int, help="frames of a full window; default: 100")
+    parser.add_argument("--seconds", type=float, help="that a step is measured; default: 10")
     parser.add_argument("--tried", type=int, nargs="+", help="these numbers of sessions, and no search")
     parser.add_argument("--beside", nargs="+", default=[], help="URLs of engines beside the one of --engine")
     parser.add_argument("--family", help="the engine's prompt pack, where its name does not tell")
