@@ -49,7 +49,7 @@ class EngineFacts:
     :param prefix_cache: the same two images sent twice showed cached tokens
     :param uuid_parts: uuid-only image parts work
     :param constrained: ``structured_outputs`` hold answers to a pattern; only known where that was asked
-    :param priority: a non-zero ``priority`` is honoured
+    :param priority: a non-zero ``priority`` is taken; some engines take one that does not count
     :param routes: token routes ``content_parts`` and ``features``: ``present``, ``absent``, ``not_probed``
     :param tokens: how prompts go as token ids; None: they go as messages
     :param tag_ids: single-token tags: tag text -> token id

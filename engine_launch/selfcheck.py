@@ -345,15 +345,16 @@ def _constrained(run: _Run, tags: TagSpec | None) -> None:
 
 
 def _priority(run: _Run) -> None:
-    """Newer engines accept a priority and ignore it: only the launch, or an older engine's refusal, tells."""
-    accepted = learn.accepts_priority(run.engine, run.facts.model)
+    """It is sent wherever it is taken. Newer engines take one and ignore it: only the launch, or an older
+    engine's refusal, tells."""
+    taken = learn.accepts_priority(run.engine, run.facts.model)
     refuses_when_off = (run.facts.version or "").startswith("0.") and _minor(run.facts.version) < 26
-    honoured = accepted and (run.launched.priority if run.launched else refuses_when_off)
-    run.facts = replace(run.facts, priority=honoured)
-    if honoured:
+    run.facts = replace(run.facts, priority=taken)
+    if taken and (run.launched.priority if run.launched else refuses_when_off):
         run.note("priority", Status.OK, "live ticks are scheduled before background work")
     else:
-        why = "can't be seen from outside" if accepted and run.launched is None else "not in use"
+        unseen = taken and run.launched is None
+        why = "taken; whether it counts can't be seen from outside" if unseen else "not in use"
         run.note("priority", Status.WARN, why, "Start it with --scheduling-policy priority, from a profile.")
 
 

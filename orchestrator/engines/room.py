@@ -30,7 +30,8 @@ REUSE = 0.8
 SETTLED_TICKS = 3
 """Answers after which a session's cost has been seen."""
 MEASURED = 16
-"""Sessions whose turns were counted, from which what a session takes is no longer thought but known."""
+"""Sessions whose turns were counted, from which what a session takes is no longer thought but known; where
+less than twice as many are thought to fit, half of those are enough."""
 NEWCOMER_S = 10.0
 """A session that asks nothing for so long costs nothing."""
 NEWCOMERS, SHARE_OF_NEWCOMERS = 64, 2
@@ -169,6 +170,8 @@ class Room:
         self, caches: Caches | None, classes: frozenset[Priority] = frozenset({Priority.NORMAL})
     ) -> None:
         self._caches = caches
+        thought = caches.carry(None) if caches is not None else None
+        self._enough = MEASURED if thought is None else min(MEASURED, thought // 2)
         self._most: tuple[int | None, int | None] | None = None
         self._classes = classes
         self._guests: dict[str, _Guest] = {}
@@ -187,7 +190,7 @@ class Room:
         if self._caches is None:
             return None
         turns = [guest.turn for guest in self._guests.values() if guest.turn is not None]
-        turn = round(sum(turns) / len(turns)) if len(turns) >= MEASURED else None
+        turn = round(sum(turns) / len(turns)) if turns and len(turns) >= self._enough else None
         if self._most is None or self._most[0] != turn:
             self._most = turn, self._caches.carry(turn)
         return self._most[1]

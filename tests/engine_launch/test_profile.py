@@ -27,6 +27,8 @@ def test_every_shipped_profile_of_a_watching_model_serves_replay(name: str) -> N
     ):
         assert flag in arguments, flag
     assert profile.priority
+    share = profile.flags.get("long-prefill-token-threshold", profile.flags.get("max-num-batched-tokens"))
+    assert isinstance(share, int) and share <= 1024, "what is read in beside a tick holds it up for no longer"
     assert profile.image_cache is not None
     assert profile.image_cache.kind == ("lru" if profile.engine == "gpu" else "shm")
     limit = json.loads(arguments[arguments.index("--limit-mm-per-prompt") + 1])

@@ -249,7 +249,7 @@ def test_a_shared_memory_smaller_than_the_cache_fails(engine: ScriptedEngine, tm
 
 
 @pytest.mark.parametrize(
-    ("version", "accepts", "ours", "honoured"),
+    ("version", "taken", "ours", "counts"),
     [
         ("0.32.0", True, True, True),
         ("0.32.0", True, False, False),
@@ -259,16 +259,17 @@ def test_a_shared_memory_smaller_than_the_cache_fails(engine: ScriptedEngine, tm
         ("0.25.1", False, True, False),
     ],
 )
-def test_priority_is_believed_only_where_it_is_known(
-    engine: ScriptedEngine, version: str, accepts: bool, ours: bool | None, honoured: bool
+def test_priority_is_sent_wherever_it_is_taken_and_believed_only_where_it_is_known(
+    engine: ScriptedEngine, version: str, taken: bool, ours: bool | None, counts: bool
 ) -> None:
     def chat(body: dict[str, Any]) -> Answer:
-        return refusal("no priorities") if body.get("priority") and not accepts else engine.chat(body)
+        return refusal("no priorities") if body.get("priority") and not taken else engine.chat(body)
 
     engine.routes["/v1/chat/completions"] = chat
     engine.routes["/version"] = lambda _: (200, {"version": version})
-    facts = run(engine, launched=None if ours is None else launched(priority=ours)).facts
-    assert facts is not None and facts.priority is honoured
+    checked = run(engine, launched=None if ours is None else launched(priority=ours))
+    assert checked.facts is not None and checked.facts.priority is taken
+    assert (line(checked, "priority").status is Status.OK) is counts
 
 
 def test_an_engine_that_stops_answering_is_named_wedged(engine: ScriptedEngine) -> None:

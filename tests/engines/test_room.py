@@ -47,9 +47,9 @@ def test_the_image_cache_is_a_limit_too() -> None:
 
 
 def test_smaller_pictures_than_were_thought_of_make_room_once_enough_were_counted() -> None:
-    caches = Caches(WINDOWS, 300_000, None)
+    caches = Caches(WINDOWS, 1_000_000, None)
     thought, counted = caches.carry(None), caches.carry(100)
-    assert thought is not None and counted is not None and counted > thought
+    assert thought is not None and counted is not None and counted > thought >= 2 * MEASURED
     room = Room(caches)
     settled(room, MEASURED)
     for number in range(MEASURED):
@@ -61,6 +61,19 @@ def test_smaller_pictures_than_were_thought_of_make_room_once_enough_were_counte
     room.leave("s0")
     assert room.most == thought, "too few are left to tell"
     assert Room(Caches(None, 300_000, None)).most is None
+
+
+def test_an_engine_that_few_are_thought_to_fit_counts_too() -> None:
+    caches = Caches(WINDOWS, 250_000, None)
+    thought, counted = caches.carry(None), caches.carry(100)
+    assert thought is not None and counted is not None and counted > thought > 4
+    assert thought < MEASURED, "so many sessions are never there"
+    room = Room(caches)
+    settled(room, thought)
+    for number in range(thought // 2):
+        assert room.most == thought
+        answer(room, f"s{number}", 100.0, turn_tokens=100)
+    assert room.most == counted
 
 
 def test_higher_classes_find_room_that_is_kept_from_lower_ones() -> None:
