@@ -44,6 +44,8 @@ LIMITS = (
     *("--limits-idle-s", "60", "--realtime-grace-s", "20"),
     # So that a conversation is as long as it may be by the end of the warm-up.
     *("--realtime-history-items", "64"),
+    # A voice is a program of its own that takes the service's cores; what it costs has a bench of its own.
+    *("--voice-bridge", "none"),
 )
 
 
