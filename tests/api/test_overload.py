@@ -27,7 +27,8 @@ from tests.realtime.serving import eventually
 FRAMES_A_TICK = 4
 """Of one session that may wait: what its pack lets ride a tick."""
 RECOVERY_TICKS = 10
-UNGATED: dict[str, Any] = {"decision": {"gate": False}}
+SETTINGS: dict[str, Any] = {"decision": {"gate": False}, "limits": {"frame_pixels": 224 * 224}}
+"""Ungated; pictures are as large as they may be, so that counted turns leave the room that was thought."""
 
 
 class Held(FakeEngine):
@@ -48,7 +49,7 @@ class Held(FakeEngine):
 
 @asynccontextmanager
 async def overloadable(folder: Path, **facts: Any) -> AsyncIterator[tuple[Held, Served]]:
-    async with Held(**facts) as engine, Served(engine, folder, **UNGATED) as served:
+    async with Held(**facts) as engine, Served(engine, folder, **SETTINGS) as served:
         yield engine, served
 
 
@@ -77,7 +78,7 @@ def hinted(reply: httpx.Response, status: int, code: str) -> bool:
 
 
 async def test_twice_what_its_cache_carries_is_offered(tmp_path: Path) -> None:
-    async with overloadable(tmp_path, kv_tokens=160_000) as (engine, served):
+    async with overloadable(tmp_path, kv_tokens=80_000) as (engine, served):
         (host,) = track(served).hosts.fleet.hosts
         most = host.room.most
         assert most is not None and 2 <= most <= 20
