@@ -9,7 +9,7 @@ import pytest
 
 from evals.scenes.layout import make_scene
 from evals.scenes.truth import describe, visible
-from evals.training.examples import SKILLS, session, stirred
+from evals.training.examples import RECALL, SKILLS, session, stirred
 from evals.training.sessions import UNKNOWN, Example, Session, habits
 from orchestrator.backends.replay.answer import AnswerParser
 from orchestrator.backends.replay.tags import Grammar
@@ -50,6 +50,21 @@ def test_each_answer_is_taught_once_and_windows_alternate_turns() -> None:
             if m["role"] == "user"
             for part in m["content"]
         )
+
+
+def test_sessions_of_recall_ask_through_minutes_of_notes_about_nothing_but_what_was() -> None:
+    for seed in range(3):
+        scene, examples = session(seed, PACK, recall=1.0)
+        assert scene.length_s >= 160
+        windows = [example for example in examples if example.kind == "window"]
+        asked = {said.skill for window in windows for said in window.said} - {""}
+        assert asked and asked <= {skill for skill, _ in RECALL}
+        summaries = sum(example.kind == "summary" for example in examples)
+        told = str(windows[-1].messages[:2])
+        assert summaries >= 5 and told.count(" seconds>") >= 5, (
+            "notes of many chunks stand before the last window"
+        )
+        assert session(seed, PACK, recall=0.0)[0] == session(seed, PACK)[0]
 
 
 def test_notes_tell_what_the_pictures_of_their_time_show() -> None:
