@@ -22,13 +22,7 @@ from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.runtime.subscription import Subscription
 from orchestrator.runtime.waiters import Waiters
 from orchestrator.session.attachment import Tokens
-from orchestrator.session.backend import (
-    BackendOutput,
-    Clock,
-    Closed,
-    Ids,
-    SessionConfig,
-)
+from orchestrator.session.backend import BackendOutput, Clock, Closed, Ids, SessionConfig
 from orchestrator.session.commands import (
     IMMEDIATE,
     AnyCommand,
