@@ -137,6 +137,8 @@ class Scraper:
 
     async def quiet(self, patience_s: float) -> bool:
         """Wait until the engines have nothing to do. False: they still had after so many seconds."""
+        if not self._engines:
+            return True
         until = time.monotonic() + patience_s
         idle = 0
         while idle < QUIET_LOOKS:
@@ -145,7 +147,7 @@ class Scraper:
             idle = 0 if busy else idle + 1
             if busy and time.monotonic() > until:
                 return False
-            await asyncio.sleep(QUIET_LOOK_S if self._engines else 0.0)
+            await asyncio.sleep(QUIET_LOOK_S)
         return True
 
     async def aclose(self) -> None:

@@ -171,7 +171,7 @@ class Room:
     ) -> None:
         self._caches = caches
         thought = caches.carry(None) if caches is not None else None
-        self._enough = MEASURED if thought is None else min(MEASURED, thought // 2)
+        self._enough = MEASURED if thought is None else max(1, min(MEASURED, thought // 2))
         self._most: tuple[int | None, int | None] | None = None
         self._classes = classes
         self._guests: dict[str, _Guest] = {}
@@ -190,7 +190,7 @@ class Room:
         if self._caches is None:
             return None
         turns = [guest.turn for guest in self._guests.values() if guest.turn is not None]
-        turn = round(sum(turns) / len(turns)) if turns and len(turns) >= self._enough else None
+        turn = round(sum(turns) / len(turns)) if len(turns) >= self._enough else None
         if self._most is None or self._most[0] != turn:
             self._most = turn, self._caches.carry(turn)
         return self._most[1]
