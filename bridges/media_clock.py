@@ -18,7 +18,7 @@ class LiveClock:
     begin anew where the clock stands; smaller steps back are held. In a stream without stamps arrival counts;
     where single ones are missing, ``interval_ms`` does.
 
-    :param start_ms: time of the first picture; ``arrived_ms``: when it came, on any monotonic clock
+    :param start_ms: time of what comes first; ``arrived_ms``: when it came, on any monotonic clock
     """
 
     def __init__(self, start_ms: float, arrived_ms: float, interval_ms: float = 40.0) -> None:

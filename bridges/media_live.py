@@ -125,7 +125,8 @@ class LiveReader:
         sound = SoundTrack.of(container, self._options, statistics)
         unstamped = 0
         old: set[int] = set()
-        repeating = False
+        # Sound that comes back before any picture may be what was heard before the break.
+        repeating = self._last_at is not None
         self._repeats.connected()
 
         def received(packet: Packet[Any]) -> None:
@@ -140,7 +141,9 @@ class LiveReader:
                 statistics.connected = True
                 statistics.reconnects += self._last_at is not None
             if isinstance(frame, AudioFrame):
-                if clock is not None and not repeating:
+                if not repeating:
+                    # A connection begins anywhere between two whole pictures: it is heard until it is seen.
+                    clock = clock or self._clock(stream, now)
                     yield sound_at(clock.time_of("sound", _stamp_ms(frame), now * 1000), frame)
                 continue
             if frame.pts in old or (frame.pts is None and repeating):
@@ -149,14 +152,10 @@ class LiveReader:
             if frame.pts is None and unstamped < _UNSTAMPED:
                 unstamped += 1
                 continue
-            if clock is None:
-                clock = LiveClock(self._start_ms(now), now * 1000, PictureClock(stream).interval_ms)
-            if self._last_at is None and self._options.turn_s is not None:
-                # Half a period at least behind the first picture, which is a sample too.
-                period_s = self._options.period_ms / 1000
-                away_s = (self._options.turn_s - now - period_s / 2) % period_s + period_s / 2
-                self._sampler.shift(round(away_s * 1000))
+            clock = clock or self._clock(stream, now)
             self._last_ms = clock.time_of("video", _stamp_ms(frame), now * 1000)
+            if self._last_at is None:
+                self._sampler.shift(self._last_ms + self._away_ms(now))
             self._last_at = now
             statistics.attempts = 0
             limit = self._options.max_duration_ms
@@ -167,11 +166,20 @@ class LiveReader:
                 statistics.delivered += 1
                 yield MediaFrame(self._last_ms, *encode(frame, stream, self._options.bounds), self._name)
 
-    def _start_ms(self, now: float) -> float:
-        """Media time runs on while nothing is received."""
-        if self._last_at is None:
-            return 0.0
-        return self._last_ms + max(1.0, (now - self._last_at) * 1000)
+    def _clock(self, stream: VideoStream, now: float) -> LiveClock:
+        """Of a connection whose first piece came just now. Media time runs on while nothing is received."""
+        start_ms = 0.0
+        if self._last_at is not None:
+            start_ms = self._last_ms + max(1.0, (now - self._last_at) * 1000)
+        return LiveClock(start_ms, now * 1000, PictureClock(stream).interval_ms)
+
+    def _away_ms(self, now: float) -> int:
+        """From the first picture to where the grid begins: half a period at least, for that picture is a
+        sample too."""
+        if self._options.turn_s is None:
+            return 0
+        period_s = self._options.period_ms / 1000
+        return round(((self._options.turn_s - now - period_s / 2) % period_s + period_s / 2) * 1000)
 
 
 def _stamp_ms(frame: VideoFrame | AudioFrame) -> float | None:

@@ -64,7 +64,8 @@ class MediaOptions:
 
 @dataclass(frozen=True, slots=True)
 class MediaFrame:
-    """One sampled picture: JPEG (or a file's own bytes), size in pixels, and its true time (first = 0).
+    """One sampled picture: JPEG (or a file's own bytes), size in pixels, and its true time; 0 is the
+    first picture, or the first sound of a live stream that is heard before it is seen.
 
     :param name: file or stream that it comes from
     """
@@ -170,15 +171,15 @@ class Sampler:
         self._next = 0
 
     def shift(self, offset_ms: int) -> None:
-        """The grid begins so much later; the first picture of all stays a sample."""
+        """The grid begins so much later; the first picture of all is a sample wherever it lies."""
         self._offset_ms = offset_ms
 
     def wants(self, time_ms: int) -> bool:
         """True for the first picture at or after the next place on the grid; skips places without one."""
         first, self._first = self._first, False
-        if first and self._offset_ms:
-            return True
         place = (time_ms - self._offset_ms) * self._per_tick
+        if first and place < 0:
+            return True
         if place < self._next * self._period:
             return False
         self._next = place // self._period + 1

@@ -30,7 +30,7 @@ class TimedUnit:
 class Units:
     """One source's pieces in, units out; every method returns what is ready, in order.
 
-    :param origin_ms: the source's first picture on the session's media clock
+    :param origin_ms: the source's beginning on the session's media clock
     :param silence_hz: rate of the silence that a picture without sound is given; ``None``: it goes alone
     """
 

@@ -10,15 +10,24 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from bridges import media_video
 from bridges.frames import FrameBounds
-from bridges.media import MediaError, MediaOptions, MediaStatistics, open_media
+from bridges.media import (
+    MediaError,
+    MediaFrame,
+    MediaOptions,
+    MediaSound,
+    MediaStatistics,
+    open_media,
+)
 from bridges.media_live import LiveReader
-from tests.fakes.clips import gray, make_clip
+from tests.fakes.clips import gray, make_clip, make_talking_clip
 
 OPTIONS = MediaOptions(FrameBounds(32 * 32, 256 * 256, 16), period_ms=500)
 
@@ -109,6 +118,30 @@ def test_what_was_sent_before_the_break_is_not_shown_again(tmp_path: Path) -> No
         again = [piece.media_time_ms for piece in reader.pieces(threading.Event(), statistics)]
     assert first == [0, 500, 1000, 1500] and again == []
     assert statistics.decoded == 40 and statistics.repeated == 20
+
+
+def test_a_stream_is_heard_before_it_is_seen(tmp_path: Path) -> None:
+    """As where a camera's next whole picture is a while away; what a broken stream sends again is not heard
+    again either."""
+    clip = make_talking_clip(tmp_path / "live.webm", seconds=3, unseen=13).read_bytes()
+    server = Server([clip], accepts=2)
+    options = replace(OPTIONS, sound_rate_hz=16000)
+    reader = LiveReader(
+        server.url, options, give_up_s=-1, wait=lambda _stop, _seconds: None, now=lambda: 100.0
+    )
+    statistics = MediaStatistics()
+    try:
+        first = list(reader.pieces(threading.Event(), statistics))
+        again = list(reader.pieces(threading.Event(), statistics))
+    finally:
+        server.close()
+    heard = [piece for piece in first if isinstance(piece, MediaSound)]
+    assert isinstance(first[0], MediaSound) and heard[0].media_time_ms == 0
+    assert sum(piece.samples for piece in heard) == pytest.approx(3 * 16000, rel=0.02)
+    seen = [piece.media_time_ms for piece in first if isinstance(piece, MediaFrame)]
+    assert len(seen) == 4 and seen[0] == pytest.approx(1300, abs=20), "every half second from the first on"
+    assert [after - before for before, after in pairwise(seen)] == pytest.approx([500] * 3, abs=1)
+    assert again == [] and statistics.repeated == 17
 
 
 def test_a_limit_ends_it(tmp_path: Path) -> None:

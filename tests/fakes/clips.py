@@ -31,16 +31,24 @@ def corners(width: int = 96, height: int = 64) -> Picture:
     return draw
 
 
-def make_talking_clip(path: Path, *, seconds: int = 4, pitch_hz: int = 440, rate: int = 48000) -> Path:
-    """WebM, as any browser plays it: brighter each tenth of a second, under a tone."""
+def make_talking_clip(
+    path: Path, *, seconds: int = 4, pitch_hz: int = 440, rate: int = 48000, unseen: int = 0
+) -> Path:
+    """WebM, as any browser plays it: brighter each tenth of a second, under a tone.
+
+    :param unseen: tenths of a second at its beginning that have no picture
+    """
     with av.open(str(path), "w") as out:
         video = out.add_stream("libvpx", rate=10)
         video.width, video.height, video.pix_fmt = 160, 96, "yuv420p"
         sound = out.add_stream("libopus", rate=rate)
         sound.layout = "mono"
         for number in range(10 * seconds):
-            picture = np.full((96, 160, 3), min(250, 20 + 5 * number), np.uint8)
-            out.mux(video.encode(av.VideoFrame.from_ndarray(picture)))
+            if number >= unseen:
+                picture = np.full((96, 160, 3), min(250, 20 + 5 * number), np.uint8)
+                seen = av.VideoFrame.from_ndarray(picture)
+                seen.pts, seen.time_base = number, Fraction(1, 10)
+                out.mux(video.encode(seen))
             at = np.arange(rate // 10) + number * rate // 10
             tone = (12000 * np.sin(2 * np.pi * pitch_hz * at / rate)).astype(np.int16)
             heard = av.AudioFrame.from_ndarray(tone[None], format="s16", layout="mono")
