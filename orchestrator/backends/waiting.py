@@ -30,13 +30,17 @@ async def in_time(wait: Coroutine[Any, Any, Any], deadline: Coroutine[Any, Any, 
     It begins at once and in the task that calls, as if it were awaited alone: whoever asks for something
     first is the first to have asked. Where it is over at once nothing else is started.
     """
-    waiting = Begun(wait)
-    if waiting.begin():
-        deadline.close()
+    waiting, over = Begun(wait), True
+    try:
+        over = waiting.begin()
+    finally:
+        if over:  # also with an error
+            deadline.close()
+    if over:
         return True
     caller = asyncio.current_task()
     assert caller is not None
-    late = over = False
+    late = False
 
     def on_deadline(alarm: asyncio.Task[Any]) -> None:
         nonlocal late

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import pytest
 
@@ -60,7 +61,8 @@ async def test_what_it_raises_is_raised() -> None:
         raise ValueError("no")
 
     clock = VirtualClock()
+    deadline = clock.sleep(3)
     with pytest.raises(ValueError, match="no"):
-        await in_time(fails(), clock.sleep(3))
+        await in_time(fails(), deadline)
     await settle()
-    assert clock.sleepers == 0
+    assert clock.sleepers == 0 and inspect.getcoroutinestate(deadline) == inspect.CORO_CLOSED
