@@ -293,9 +293,8 @@ class Core:
             "outbox_events": Reading(
                 "events that readers have not taken yet", float(sum(each["queued"] for each in readers))
             ),
-            "outbox_dropped_events": Reading(
-                "events that readers who are attached now were too slow for",
-                float(sum(each["dropped"] for each in readers)),
+            "outbox_dropped_events_total": Reading(
+                "events that readers were too slow for", float(self.registry.lost.events)
             ),
             "lag_seconds": Reading(
                 "how far the session that is furthest behind is behind its newest frame",

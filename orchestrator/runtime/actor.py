@@ -19,7 +19,7 @@ from orchestrator.runtime.calls import CANCEL_WAIT_S, BackendCalls, bounded
 from orchestrator.runtime.clock import system_ids, system_tokens
 from orchestrator.runtime.glimpses import surplus
 from orchestrator.runtime.parts import RuntimeLimits, SessionParts
-from orchestrator.runtime.subscription import Subscription
+from orchestrator.runtime.subscription import Lost, Subscription
 from orchestrator.runtime.waiters import Waiters
 from orchestrator.session.attachment import Tokens
 from orchestrator.session.backend import BackendOutput, Clock, Closed, Ids, SessionConfig
@@ -73,6 +73,7 @@ class Session:
         clock: Clock,
         limits: RuntimeLimits,
         ids: Ids,
+        lost: Lost,
     ) -> None:
         self.id = session_id
         self.alias = alias
@@ -94,6 +95,7 @@ class Session:
         self._changed = asyncio.Event()
         self._due = asyncio.Event()  # of the worker
         self._subscriptions: set[Subscription] = set()
+        self._lost = lost
         self._attachments: set[Attachment] = set()
         self._waiters = Waiters(clock)
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,6 +114,7 @@ class Session:
         *,
         session_limits: SessionLimits,
         limits: RuntimeLimits,
+        lost: Lost,
         lease: LeaseLimits | None = None,
         ids: Ids = system_ids,
         tokens: Tokens = system_tokens,
@@ -144,7 +147,7 @@ class Session:
             except Exception:
                 _log.exception("session %s: its backend did not close after a failed open", session_id)
             raise
-        session = cls(session_id, alias, core, parts, clock, limits, ids)
+        session = cls(session_id, alias, core, parts, clock, limits, ids, lost)
         session._carry_out(core.opened())
         session._tasks = [
             asyncio.create_task(work, name=f"{name}:{session_id}")
@@ -209,7 +212,7 @@ class Session:
 
     def events(self, maxsize: int = 256) -> Subscription:
         """Everything emitted from now on, for one reader. Close it when done."""
-        subscription = Subscription(maxsize, self._subscriptions.discard)
+        subscription = Subscription(maxsize, self._subscriptions.discard, self._lost)
         if self._epilogue is not None:
             subscription.close("session_closed")
         else:

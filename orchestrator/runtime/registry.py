@@ -12,6 +12,7 @@ from orchestrator.runtime.actor import Session
 from orchestrator.runtime.calls import bounded
 from orchestrator.runtime.clock import system_tokens
 from orchestrator.runtime.parts import RuntimeLimits, SessionParts
+from orchestrator.runtime.subscription import Lost
 from orchestrator.session.attachment import Tokens
 from orchestrator.session.backend import Clock, Ids, SessionConfig
 from orchestrator.session.lease import LeaseLimits
@@ -98,6 +99,7 @@ class Registry:
         self._reaper: asyncio.Task[None] | None = None
         self.refused = {"limit": 0, "quota": 0}
         """Sessions that found no room here, by what is used up: all places, or the tenant's."""
+        self.lost = Lost()
         self._draining = False
 
     async def resolve(self, tenant: str, alias: str | None, config: SessionConfig) -> Session:
@@ -237,6 +239,7 @@ class Registry:
                 session_limits=self._limits.session,
                 lease=LeaseLimits(self._limits.idle_ttl_s, self._limits.disconnect_grace_s),
                 limits=self._limits.runtime,
+                lost=self.lost,
             )
         except asyncio.CancelledError:
             self._forget(slot)

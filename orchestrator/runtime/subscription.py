@@ -5,8 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 from orchestrator.session.events import Delivery, Event, SessionClosed, SessionExpired
+
+
+@dataclass(slots=True)
+class Lost:
+    """What slow readers did not get; one for all sessions of a process."""
+
+    events: int = 0
 
 
 class Subscription(AsyncIterator[Event]):
@@ -15,11 +23,13 @@ class Subscription(AsyncIterator[Event]):
     The queue is owned by the session on its writing end and by one reader on the other. When it is
     full the oldest media event is dropped; when it holds none, everything but terminal events goes, and
     the subscription ends with ``reason`` ``output_backpressure``.
+
+    :param lost: told of everything that is dropped
     """
 
-    def __init__(self, maxsize: int, on_close: Callable[[Subscription], None]) -> None:
+    def __init__(self, maxsize: int, on_close: Callable[[Subscription], None], lost: Lost) -> None:
         self.reason: str | None = None
-        self.dropped = 0
+        self._lost = lost
         self._maxsize = maxsize
         self._on_close = on_close
         self._queue: deque[Event] = deque()
@@ -56,20 +66,20 @@ class Subscription(AsyncIterator[Event]):
         self.close()
 
     def statistics(self) -> dict[str, int]:
-        return {"queued": len(self._queue), "maxsize": self._maxsize, "dropped": self.dropped}
+        return {"queued": len(self._queue), "maxsize": self._maxsize}
 
     def _make_room(self, event: Event) -> bool:
         """True when ``event`` may be queued."""
         for index, queued in enumerate(self._queue):
             if queued.delivery is Delivery.MEDIA:
                 del self._queue[index]
-                self.dropped += 1
+                self._lost.events += 1
                 return True
         if event.delivery is Delivery.MEDIA:
-            self.dropped += 1
+            self._lost.events += 1
             return False
         kept = [e for e in (*self._queue, event) if e.delivery is Delivery.TERMINAL]
-        self.dropped += len(self._queue) + 1 - len(kept)
+        self._lost.events += len(self._queue) + 1 - len(kept)
         self._queue = deque(kept)
         self._end("output_backpressure")
         return False

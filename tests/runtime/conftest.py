@@ -11,6 +11,7 @@ import pytest
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
+from orchestrator.runtime.subscription import Lost
 from orchestrator.session.attachment import Tokens
 from orchestrator.session.backend import SessionConfig
 from orchestrator.session.limits import SessionLimits
@@ -34,6 +35,7 @@ class Rig:
     backend: ScriptedBackend
     log: ListLog
     clock: VirtualClock
+    lost: Lost
 
 
 @dataclass
@@ -55,7 +57,7 @@ async def open_rig(
     limits: RuntimeLimits | None = None,
     session_limits: SessionLimits | None = None,
 ) -> Rig:
-    clock, log, backend = VirtualClock(), ListLog(), backend or ScriptedBackend()
+    clock, log, backend, lost = VirtualClock(), ListLog(), backend or ScriptedBackend(), Lost()
     session = await Session.open(
         "duplex-1",
         "alias",
@@ -66,8 +68,9 @@ async def open_rig(
         tokens=counting_tokens(),
         session_limits=session_limits or SessionLimits(),
         limits=limits or RuntimeLimits(),
+        lost=lost,
     )
-    return Rig(session, backend, log, clock)
+    return Rig(session, backend, log, clock, lost)
 
 
 def make_fleet(limits: RegistryLimits | None = None) -> Fleet:

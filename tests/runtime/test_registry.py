@@ -180,3 +180,18 @@ async def test_a_session_that_goes_on_keeps_the_id_it_had() -> None:
     assert fleet.registry.statistics()["slots"] == 1
     await fleet.registry.drain(0.0)
     assert fleet.registry.statistics()["slots"] == 0
+
+
+async def test_what_a_slow_reader_lost_counts_when_its_session_is_gone() -> None:
+    fleet = make_fleet()
+    session = await fleet.registry.resolve("t", "cam", CONFIG)
+    with session.events(maxsize=1):
+        for tick in (1, 2, 3):
+            fleet.backends[0].stay_silent(tick=tick)
+        await settle()
+        lost = fleet.registry.lost.events
+        assert lost > 0
+    await session.close("client_close")
+    await settle()
+    assert not fleet.registry.sessions() and fleet.registry.lost.events == lost
+    await fleet.registry.drain(0.0)

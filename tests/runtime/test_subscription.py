@@ -1,6 +1,6 @@
 """One reader's queue: order, what a slow reader loses first, and how it ends."""
 
-from orchestrator.runtime.subscription import Subscription
+from orchestrator.runtime.subscription import Lost, Subscription
 from orchestrator.session.events import (
     Event,
     ItemDone,
@@ -13,8 +13,8 @@ from orchestrator.session.fence import Fence
 from orchestrator.session.items import Item
 
 
-def subscribe(maxsize: int = 3) -> Subscription:
-    return Subscription(maxsize, lambda _: None)
+def subscribe(lost: Lost | None = None) -> Subscription:
+    return Subscription(3, lambda _: None, lost or Lost())
 
 
 def tick(number: int) -> TickEvent:
@@ -39,31 +39,34 @@ async def test_events_come_in_order_and_end_with_the_session() -> None:
 
 
 async def test_the_oldest_media_goes_first_and_is_counted() -> None:
-    subscription = subscribe()
+    lost = Lost()
+    subscription = subscribe(lost)
     for event in (tick(1), notice("a"), tick(2), notice("b")):
         subscription.offer(event)
     assert [await anext(subscription) for _ in range(3)] == [notice("a"), tick(2), notice("b")]
-    assert subscription.dropped == 1
+    assert lost.events == 1
 
 
 async def test_media_never_displaces_content() -> None:
-    subscription = subscribe()
+    lost = Lost()
+    subscription = subscribe(lost)
     for event in (notice("a"), notice("b"), notice("c"), tick(1)):
         subscription.offer(event)
     assert subscription.reason is None
-    assert subscription.dropped == 1
+    assert lost.events == 1
 
 
 async def test_a_too_slow_reader_keeps_terminal_events_and_gets_a_reason() -> None:
     ended: list[Subscription] = []
-    subscription = Subscription(3, ended.append)
+    lost = Lost()
+    subscription = Subscription(3, ended.append, lost)
     done = ItemDone(None, Item("item_1", "assistant"))
     for event in (notice("a"), done, notice("b"), RateLimitsUpdated()):
         subscription.offer(event)
     subscription.offer(notice("never"))
     assert await drain(subscription) == [done, RateLimitsUpdated()]
     assert subscription.reason == "output_backpressure"
-    assert ended == [subscription]
+    assert ended == [subscription] and lost.events == 2
 
 
 async def test_closing_ends_iteration_at_once() -> None:
