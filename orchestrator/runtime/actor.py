@@ -114,7 +114,7 @@ class Session:
         *,
         session_limits: SessionLimits,
         limits: RuntimeLimits,
-        lost: Lost,
+        lost: Lost | None = None,
         lease: LeaseLimits | None = None,
         ids: Ids = system_ids,
         tokens: Tokens = system_tokens,
@@ -147,7 +147,7 @@ class Session:
             except Exception:
                 _log.exception("session %s: its backend did not close after a failed open", session_id)
             raise
-        session = cls(session_id, alias, core, parts, clock, limits, ids, lost)
+        session = cls(session_id, alias, core, parts, clock, limits, ids, lost or Lost())
         session._carry_out(core.opened())
         session._tasks = [
             asyncio.create_task(work, name=f"{name}:{session_id}")

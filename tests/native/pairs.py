@@ -19,7 +19,7 @@ from orchestrator.engines.pool import EnginePool
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.clock import system_ids, system_tokens
 from orchestrator.runtime.parts import RuntimeLimits, SessionParts
-from orchestrator.runtime.subscription import Lost, Subscription
+from orchestrator.runtime.subscription import Subscription
 from orchestrator.session.backend import Clock, SessionConfig
 from orchestrator.session.commands import AppendInput, PlaybackAck
 from orchestrator.session.events import Event, OutputAudioDelta
@@ -162,6 +162,5 @@ class House:
             tokens=system_tokens,
             session_limits=SessionLimits(),
             limits=RuntimeLimits(open_s=600),
-            lost=Lost(),
         )
         return Client(session, log, session.events(65536), self.clock, self.engine, self.profile.audio)

@@ -16,7 +16,7 @@ from orchestrator.backends.solvers import Solver
 from orchestrator.backends.summaries import Summarizer
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.parts import RuntimeLimits, SessionParts
-from orchestrator.runtime.subscription import Lost, Subscription
+from orchestrator.runtime.subscription import Subscription
 from orchestrator.session.backend import SessionConfig
 from orchestrator.session.commands import AppendInput, CommitInput
 from orchestrator.session.events import Event
@@ -265,7 +265,6 @@ async def open_rig(
         tokens=counting_tokens(),
         session_limits=limits or SessionLimits(),
         limits=RuntimeLimits(),
-        lost=Lost(),
     )
     rig = Rig(session, backend, links, seats, clock, log, profile, session.events(4096))
     OPENED.append(rig)
