@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from bridges.circuit import Clock
 from bridges.circuit import EngineState as Circuit
 from bridges.engine import ChatEngine, ChatEvent, ChatRequest, ImageBytes
+from orchestrator.backends.live_tick import LiveTick
 from orchestrator.engines.phases import Phases
 from orchestrator.engines.placement import chosen, overloaded
 from orchestrator.engines.returning import ColdLane
@@ -262,28 +263,10 @@ class Home:
             await waited.cold.enter(self.session, self.priority)
         return True
 
-    def answered(
-        self,
-        *,
-        lateness_s: float,
-        period_s: float,
-        kept: int,
-        promised: int,
-        coalesced: bool = False,
-        turn_tokens: int | None = None,
-    ) -> None:
-        """A live tick was answered; see ``Room.answered``."""
+    def answered(self, tick: LiveTick) -> None:
+        """A live tick was answered."""
         self.host.cold.leave(self.session)
-        self.host.room.answered(
-            self.session,
-            self.fleet.now(),
-            lateness_s=lateness_s,
-            period_s=period_s,
-            kept=kept,
-            promised=promised,
-            coalesced=coalesced,
-            turn_tokens=turn_tokens,
-        )
+        self.host.room.answered(self.session, self.fleet.now(), tick)
 
     def refused(self, waited_s: float, period_s: float) -> None:
         """A live tick found no turn in time; see ``Room.refused``."""

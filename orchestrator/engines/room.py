@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import accumulate
 
+from orchestrator.backends.live_tick import LiveTick
+
 WINDOW_S = 20.0
 """Answers older than this say nothing about now."""
 ANSWERS = 1024
@@ -210,33 +212,17 @@ class Room:
         kept = (answer for answer in self._answers if answer.session != session)
         self._answers = deque(kept, maxlen=ANSWERS)
 
-    def answered(
-        self,
-        session: str,
-        now: float,
-        *,
-        lateness_s: float,
-        period_s: float,
-        kept: int,
-        promised: int,
-        coalesced: bool = False,
-        turn_tokens: int | None = None,
-    ) -> None:
-        """A live tick was answered.
-
-        :param lateness_s: from when it could have been asked to when it was known what the engine decides
-        :param promised: tokens that the prefix audit expected of the cache; ``kept``: of these, found there
-        :param coalesced: it also stands for ticks before it that had no turn
-        :param turn_tokens: what the session's turns take, where it was counted
-        """
+    def answered(self, session: str, now: float, tick: LiveTick) -> None:
+        """A live tick was answered."""
         self.ticks["answered"] += 1
-        self.ticks["late"] += lateness_s > period_s
-        self.ticks["coalesced"] += coalesced
+        self.ticks["late"] += tick.lateness_s > tick.period_s
+        self.ticks["coalesced"] += tick.coalesced
         guest = self._guests.get(session)
         if guest is not None:
             guest.ticks += 1
-            guest.turn = turn_tokens
-        self._answers.append(_Answer(session, now, lateness_s / period_s, kept, promised))
+            guest.turn = tick.turn_tokens
+        periods = tick.lateness_s / tick.period_s
+        self._answers.append(_Answer(session, now, periods, tick.kept, tick.promised))
 
     def refused(self, session: str, now: float, periods: float) -> None:
         """A live tick found no turn within so many periods; that is as good as an answer so late."""

@@ -10,6 +10,7 @@ import pytest
 
 from bridges.circuit import EngineState
 from bridges.engine import ChatEvent, ChatRequest, Deadlines, ImageBytes
+from orchestrator.backends.live_tick import LiveTick
 from orchestrator.engines.fleet import Fleet, Home, Host
 from orchestrator.engines.returning import PLACE_S
 from orchestrator.engines.room import Priority, Room
@@ -111,7 +112,7 @@ async def test_a_dead_engine_is_left_at_once_few_at_a_time_high_classes_first() 
     last = [home for home in moving if home.session not in done]
     for home in moving:
         if home.session in done:
-            home.answered(lateness_s=0.1, period_s=1.0, kept=0, promised=0)
+            home.answered(LiveTick(0.1, 1.0, kept=0, promised=0))
     await settle()
     assert all(turns[home.session].done() for home in last[:4])
     for home in homes:
@@ -185,7 +186,7 @@ async def test_who_waits_for_a_turn_on_an_engine_that_is_removed_waits_on_the_ne
         await settle()
         for home in lost:
             if turns[home.session].done():
-                home.answered(lateness_s=0.1, period_s=1.0, kept=0, promised=0)
+                home.answered(LiveTick(0.1, 1.0, kept=0, promised=0))
     assert all(task.done() for task in turns.values())
     assert {home.name for home in lost} == {"c"}
     assert host(fleet, "c").cold.statistics() == {"reading": 0, "waiting": 0}
@@ -288,5 +289,5 @@ def settled(fleet: Fleet) -> bool:
     for each in fleet.hosts:
         for home in each.homes:
             for _ in range(3):
-                each.room.answered(home.session, 0, lateness_s=0.1, period_s=1.0, kept=1, promised=1)
+                each.room.answered(home.session, 0, LiveTick(0.1, 1.0, kept=1, promised=1))
     return True

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from bridges.circuit import EngineState
 from bridges.engine import ChatRequest, Deadlines
+from orchestrator.backends.live_tick import LiveTick
 from orchestrator.engines.fleet import COLD_AT_A_TIME, Fleet, Home, Host
 from orchestrator.engines.room import Priority, Room
 from orchestrator.runtime.permits import Permits
@@ -162,7 +163,7 @@ class Engines(RuleBasedStateMachine):
         session = self.some(number)
         if session and session.asked is not None:
             session.home.permits.done(session.home.session)
-            session.home.answered(lateness_s=0.1, period_s=1.0, kept=1, promised=1)
+            session.home.answered(LiveTick(0.1, 1.0, kept=1, promised=1))
             session.asked = None
 
     @rule(number=ANY)

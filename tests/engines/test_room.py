@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.backends.live_tick import LiveTick
 from orchestrator.engines.room import (
     MEASURED,
     NEWCOMER_S,
@@ -176,12 +177,4 @@ def answer(
     promised: int = 1000,
     turn_tokens: int | None = None,
 ) -> None:
-    room.answered(
-        session,
-        now,
-        lateness_s=lateness_s,
-        period_s=1.0,
-        kept=kept,
-        promised=promised,
-        turn_tokens=turn_tokens,
-    )
+    room.answered(session, now, LiveTick(lateness_s, 1.0, kept, promised, turn_tokens=turn_tokens))

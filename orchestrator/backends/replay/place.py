@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from orchestrator.backends.live_tick import LiveTick
+
 
 class Place(Protocol):
     """What a session tells of itself and asks about its engine.
@@ -35,21 +37,8 @@ class Place(Protocol):
     async def lost(self) -> bool:
         """The engine gives no answers. True: another one takes the session, and it is its turn there."""
 
-    def answered(
-        self,
-        *,
-        lateness_s: float,
-        period_s: float,
-        kept: int,
-        promised: int,
-        coalesced: bool = False,
-        turn_tokens: int | None = None,
-    ) -> None:
-        """A live tick was answered, and its decision known ``lateness_s`` after it could have been asked.
-
-        Of ``promised`` tokens ``kept`` came from the cache. ``coalesced``: it also stands for ticks before it
-        that had no turn. ``turn_tokens``: what the session's turns take on average, where it was counted.
-        """
+    def answered(self, tick: LiveTick) -> None:
+        """A live tick was answered."""
 
     def refused(self, waited_s: float, period_s: float) -> None:
         """A live tick found no turn at the engine in time."""
@@ -79,16 +68,7 @@ class Settled:
     async def lost(self) -> bool:
         return False
 
-    def answered(
-        self,
-        *,
-        lateness_s: float,
-        period_s: float,
-        kept: int,
-        promised: int,
-        coalesced: bool = False,
-        turn_tokens: int | None = None,
-    ) -> None:
+    def answered(self, tick: LiveTick) -> None:
         pass
 
     def refused(self, waited_s: float, period_s: float) -> None:

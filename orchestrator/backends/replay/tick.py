@@ -23,6 +23,7 @@ from memory.facts import TickAnswered, TickBegun, TickFailed
 from memory.plan import AuditResult, Plan, Usage
 from memory.render import chat_messages
 from memory.store.errors import StoreError
+from orchestrator.backends.live_tick import LiveTick
 from orchestrator.backends.replay.answer import canonical
 from orchestrator.backends.replay.decide import Ask, DecideOptions, Reason, Verdict, judge, tick_deadlines
 from orchestrator.backends.replay.engine_call import EngineCall, Reply
@@ -366,12 +367,14 @@ class TickRunner:
         done_at = tools.clock.now()
         if reply is not None and audited is not None:
             tools.place.answered(
-                lateness_s=flight.lateness_s(reply),
-                period_s=tools.pack.period_ms / 1000,
-                kept=min(audited.cached or 0, audited.expected),
-                promised=0 if audited.cached is None else audited.expected,
-                coalesced=flight.coalesced,
-                turn_tokens=tools.journal.memory.turn_tokens,
+                LiveTick(
+                    lateness_s=flight.lateness_s(reply),
+                    period_s=tools.pack.period_ms / 1000,
+                    kept=min(audited.cached or 0, audited.expected),
+                    promised=0 if audited.cached is None else audited.expected,
+                    coalesced=flight.coalesced,
+                    turn_tokens=tools.journal.memory.turn_tokens,
+                )
             )
         row = self._rows.answered(flight, verdict, finished, audited, score=score, done_at=done_at)
         if not flight.decided:

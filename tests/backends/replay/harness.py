@@ -22,6 +22,7 @@ from bridges.frames import CheckedFrame, FrameError
 from memory.facts import AnyFact, parse_fact
 from memory.plan import Limits
 from memory.store.transient import TransientFrames
+from orchestrator.backends.live_tick import LiveTick
 from orchestrator.backends.replay.backend import ReplayBackend
 from orchestrator.backends.replay.decide import DecideOptions
 from orchestrator.backends.replay.delegation import Solver
@@ -247,8 +248,8 @@ class Noting(Settled):
         super().__init__(suspect_lane)
         self.lateness_s: list[float] = []
 
-    def answered(self, *, lateness_s: float, **told: Any) -> None:
-        self.lateness_s.append(lateness_s)
+    def answered(self, tick: LiveTick) -> None:
+        self.lateness_s.append(tick.lateness_s)
 
 
 @dataclass

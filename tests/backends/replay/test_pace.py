@@ -60,7 +60,7 @@ async def test_a_tick_stands_for_those_that_had_no_turn() -> None:
     """While the engine is busy for two periods, the frames of both ride the next tick."""
     async with Session([Answer(delay_s=2.5), "</silence>"]) as s:
         told: list[bool] = []
-        s.place.answered = lambda *, coalesced=False, **_: told.append(coalesced)  # type: ignore[method-assign]
+        s.place.answered = lambda tick: told.append(tick.coalesced)  # type: ignore[method-assign]
         await s.frame()
         await s.clock.advance(1.0)
         await s.frame()
