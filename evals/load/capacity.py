@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from evals.load.search import Search
-from evals.load.step import Step
+from evals.load.step import QUIET_S, Step
 
 Try = Callable[[int], Awaitable[Step]]
 """Runs one step with so many sessions."""
@@ -69,7 +69,7 @@ def table(steps: Sequence[dict[str, Any]]) -> Table:
         reuse = engine.get("reuse") if engine.get("reuse") is not None else service.get("reuse")
         within = [bound for bound, good in step["carried"].items() if good]
         shown.add_row(
-            str(step["sessions"]),
+            f"{step['sessions']}{'' if step['settled'] else ' ~'}",
             *(_cell(step[name]) for name in ("p50_ms", "p95_ms", "p99_ms")),
             _of(step["never"], step["frames"]),
             *(str(sum(step[name].values())) for name in ("refused", "lost")),
@@ -79,6 +79,8 @@ def table(steps: Sequence[dict[str, Any]]) -> Table:
             *(_cell(engine.get(name)) for name in ("running", "waiting")),
             ", ".join(f"{bound} s" for bound in within) or "no",
         )
+    if not all(step["settled"] for step in steps):
+        shown.caption = f"~: an engine was still busy {QUIET_S:g} s after the windows were filled"
     return shown
 
 

@@ -77,7 +77,8 @@ def load(
 
     Each session shows a frame a period; latency is from its sending to its decision. A number of sessions is
     carried when all were let in, none was lost and the p95 stays within the bound. The load comes from a
-    process of its own; where that is late itself, its figures are marked with "!".
+    process of its own; where that is late itself, its figures are marked with "!". Those of a step whose
+    engines were still busy a minute after its windows were filled are marked with "~".
     """
     from rich.console import Console
 

@@ -98,11 +98,15 @@ class Generator:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one number of sessions came to."""
+    """What one number of sessions came to.
+
+    :param settled: what filling windows left to do was done before it was measured
+    """
 
     sessions: int
     told: Told
     readings: Readings
+    settled: bool = True
 
     def carried(self, bound_s: float) -> bool:
         return carried(self.told, bound_s)
@@ -128,26 +132,30 @@ class Step:
             "p95_ms": ms(0.95),
             "p99_ms": ms(0.99),
             "generator_lag_ms": round(told.lag_s * 1000, 1),
+            "settled": self.settled,
             "doubtful": doubtful(told, min(bounds)),
             "carried": {f"{bound:g}": self.carried(bound) for bound in bounds},
             **self.readings.summary(),
         }
 
 
-async def step(generator: Generator, sessions: int, scraper: Scraper) -> Step:
-    """:raises GeneratorFailed: its process ended before its time"""
+async def step(generator: Generator, sessions: int, scraper: Scraper, *, quiet_s: float = QUIET_S) -> Step:
+    """:param quiet_s: engines that are busy for longer are measured as they are, and the step says so
+    :raises GeneratorFailed: its process ended before its time
+    """
     ended = asyncio.Event()
     scraping: asyncio.Task[Readings] | None = None
+    settled = True
     try:
         if await generator.ready(sessions):
-            await scraper.quiet(QUIET_S)
+            settled = await scraper.quiet(quiet_s)
             await generator.begin()
             await generator.until("measuring")
             scraping = asyncio.create_task(scraper.until(ended))
             await generator.until("measured")
             ended.set()
         told = await generator.end()
-        return Step(sessions, told, await scraping if scraping is not None else Readings())
+        return Step(sessions, told, await scraping if scraping is not None else Readings(), settled)
     finally:
         ended.set()
         if scraping is not None:

@@ -75,7 +75,16 @@ async def test_capacity_by_bound_tries_nothing_twice() -> None:
     assert sorted(set(tried)) == sorted(tried) == [each["sessions"] for each in found["steps"]]
     console = Console(width=160, record=True)
     console.print(table(found["steps"]))
-    assert "1 s, 0.5 s" in console.export_text()
+    said = console.export_text()
+    assert "1 s, 0.5 s" in said and "~" not in said
+
+
+def test_a_step_that_was_measured_beside_older_work_is_marked() -> None:
+    steps = [Step(4, told(0.1), Readings()), Step(8, told(0.1), Readings(), settled=False)]
+    console = Console(width=160, record=True)
+    console.print(table([each.plain((1.0,)) for each in steps]))
+    said = console.export_text()
+    assert "8 ~" in said and "4 ~" not in said and "still busy 60 s after" in said
 
 
 def test_ticks_until_all_is_well() -> None:
@@ -172,7 +181,11 @@ async def test_clients_of_the_known_layout_are_spread_over_engines_and_stay(tmp_
 async def test_sessions_over_the_socket_and_over_http(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    async with FakeEngine(["</silence>"], image_tokens=16) as fake, Served(fake, data) as vigil:
+    async with (
+        FakeEngine(["</silence>"], image_tokens=16) as fake,
+        FakeEngine([]) as busy,
+        Served(fake, data) as vigil,
+    ):
         base = Job(
             str(vigil.client.base_url),
             "realtime",
@@ -184,10 +197,11 @@ async def test_sessions_over_the_socket_and_over_http(tmp_path: Path) -> None:
             warm_s=0.3,
             fill=2,
         )
-        scraper = Scraper(vigil.url, [])
+        busy.running = 1
+        scraper = Scraper(vigil.url, [busy.url])
         generator = await Generator.start(replace(base, patience_s=30.0))
         try:
-            made = await step(generator, 2, scraper)
+            made = await step(generator, 2, scraper, quiet_s=0.0)
         finally:
             await generator.aclose()
             await scraper.aclose()
@@ -196,6 +210,6 @@ async def test_sessions_over_the_socket_and_over_http(tmp_path: Path) -> None:
         )
     plain = made.plain((60.0,))
     assert plain["opened"] == 2 and not plain["refused"] and not plain["lost"]
-    assert plain["frames"] == 10
+    assert plain["frames"] == 10 and plain["settled"] is False
     assert plain["service"]["ticks"] > 0
     assert over_http.opened == 2 and over_http.samples
