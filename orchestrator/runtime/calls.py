@@ -64,6 +64,15 @@ async def bounded(work: Coroutine[Any, Any, Any], *guards: Coroutine[Any, Any, A
         await asyncio.wait({task, *watchers}, timeout=CANCEL_WAIT_S)
 
 
+@dataclass(slots=True)
+class _Flight:
+    """A call that may be ended early; ``due``: its deadline, ``cut``: it is to be ended."""
+
+    effect: AnyBackendEffect
+    due: float
+    cut: bool = False
+
+
 class BackendCalls:
     """The lane of one session. ``queue`` never blocks; ``idle`` says that everything was carried out.
 
@@ -92,8 +101,8 @@ class BackendCalls:
         self._interrupts = 0
         self._ends_at: float | None = None  # once a close was submitted
         self._busy = False
-        self._due = 0.0  # deadline of the call in flight
-        self._cut: asyncio.Future[None] | None = None  # of the call in flight: resolved to end it early
+        self._flight: _Flight | None = None  # the call in flight, if it may be ended early
+        self._cut = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
         self._grace: asyncio.Task[None] | None = None
         self._planned_tick: int | None = None  # of the update that was carried out last
@@ -123,78 +132,94 @@ class BackendCalls:
         self._interrupts -= 1
 
     async def run(self) -> None:
-        """Carry out effects until cancelled."""
+        """Carry out effects until cancelled.
+
+        One task carries out all calls: a task for each would be most of what a call costs. Its place is
+        taken by another where a call had to be ended early, which may not heed that.
+        """
+        hand: asyncio.Task[None] | None = None
         try:
             while True:
-                while not self._queue:
-                    self._wake.clear()
-                    await self._wake.wait()
-                await self._carry_out(self._queue.popleft())
+                if hand is None:
+                    hand = asyncio.create_task(self._carry_out_all(), name="backend calls")
+                    hand.add_done_callback(lambda _: self._cut.set())
+                await self._cut.wait()
+                self._cut.clear()
+                if hand.done():
+                    return hand.result()
+                flight = self._flight
+                if flight is None or not flight.cut:
+                    continue  # it was over first
+                self._over()
+                await _put_down(hand)
+                hand = None
+                self._carried(flight.effect, self._unfinished())
         finally:
             for task in (self._watch, self._grace):
                 if task is not None:
                     task.cancel()
+            if hand is not None:
+                await _put_down(hand)
 
-    async def _carry_out(self, effect: AnyBackendEffect) -> None:
-        self._busy = True
-        error: VigilError | None = None
-        fault: Exception | None = None
-        self._planned_tick = None
-        try:
-            await self._call(effect)
-        except VigilError as refused:
-            error = refused
-        except Exception as raised:
-            fault = raised
-            error = ServerFault("the backend failed unexpectedly; the session ends")
+    async def _carry_out_all(self) -> None:
+        while True:
+            while not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+            effect = self._queue.popleft()
+            self._busy, self._planned_tick = True, None
+            error: VigilError | None = None
+            fault: Exception | None = None
+            flight: _Flight | None = None
+            try:
+                if isinstance(effect, BackendCancel | BackendClose):
+                    await self._last_call(effect)
+                elif self._too_late(effect):
+                    raise self._unfinished()
+                else:
+                    flight = self._begun(effect)
+                    await self._invoke(effect)
+            except VigilError as refused:
+                error = refused
+            except Exception as raised:
+                fault = raised
+                error = ServerFault("the backend failed unexpectedly; the session ends")
+            if flight is not None:
+                if self._flight is not flight:
+                    return  # ended early: this came too late
+                self._over()
+            self._carried(effect, error, fault)
+
+    def _carried(
+        self, effect: AnyBackendEffect, error: VigilError | None, fault: Exception | None = None
+    ) -> None:
         self._busy = False
         self._on_carried(Carried(effect, error, self._planned_tick))
         if fault is not None:
             self._on_fault(fault)
 
-    async def _call(self, effect: AnyBackendEffect) -> None:
-        if isinstance(effect, BackendCancel | BackendClose):
-            limit = self._deadlines.close_s if isinstance(effect, BackendClose) else self._deadlines.call_s
-            finished = await bounded(self._invoke(effect), self._clock.sleep(limit))
-        else:
-            limit = self._deadlines.call_s
-            finished = not self._too_late(effect) and await self._within(effect, limit)
-            if not finished and self._interrupted:
-                raise Conflict("a cancel or close came before this was taken", code=STALE_FENCE)
-        if not finished:
-            raise EngineUnavailable(
-                f"the backend did not answer within {limit:g} s", code="timeout", retry_after_s=1.0
-            )
+    async def _last_call(self, effect: BackendCancel | BackendClose) -> None:
+        limit_s = self._deadlines.close_s if isinstance(effect, BackendClose) else self._deadlines.call_s
+        if not await bounded(self._invoke(effect), self._clock.sleep(limit_s)):
+            raise _late(limit_s)
 
-    async def _within(self, effect: AnyBackendEffect, limit_s: float) -> bool:
-        """Like ``bounded``, for what is called many times a second: it starts one task, and no other timers
-        than the lane's own, as long as nothing is late."""
-        cut = self._cut = asyncio.get_running_loop().create_future()
-        self._due = self._clock.now() + limit_s
+    def _begun(self, effect: AnyBackendEffect) -> _Flight:
+        flight = self._flight = _Flight(effect, self._clock.now() + self._deadlines.call_s)
         if self._watch is None:
             self._watch = asyncio.create_task(self._watch_deadlines(), name="deadlines of backend calls")
-        task = asyncio.create_task(self._invoke(effect))
-        task.add_done_callback(lambda _: _resolve(cut))
         self._refresh()
-        try:
-            await cut
-            if task.done():
-                task.result()
-                return True
-            return False
-        finally:
-            self._cut = None
-            if self._grace is not None:
-                self._grace.cancel()
-                self._grace = None
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task}, timeout=CANCEL_WAIT_S)
+        return flight
+
+    def _over(self) -> None:
+        self._flight = None
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
 
     async def _watch_deadlines(self) -> None:
         """One sleeper for all calls: their limits are equal, so a later call is never due before it wakes."""
-        while self._cut is not None:
-            left_s = self._due - self._clock.now()
+        while self._flight is not None:
+            left_s = self._flight.due - self._clock.now()
             if left_s <= 0:
                 self._end_call()
                 break
@@ -206,8 +231,14 @@ class BackendCalls:
         self._end_call()
 
     def _end_call(self) -> None:
-        if self._cut is not None:
-            _resolve(self._cut)
+        if self._flight is not None:
+            self._flight.cut = True
+            self._cut.set()
+
+    def _unfinished(self) -> VigilError:
+        if self._interrupted:
+            return Conflict("a cancel or close came before this was taken", code=STALE_FENCE)
+        return _late(self._deadlines.call_s)
 
     @property
     def _interrupted(self) -> bool:
@@ -220,7 +251,7 @@ class BackendCalls:
         return isinstance(effect, BackendAppend) and ends_at is not None and self._clock.now() >= ends_at
 
     def _refresh(self) -> None:
-        if self._cut is not None and self._grace is None and self._interrupted:
+        if self._flight is not None and self._grace is None and self._interrupted:
             self._grace = asyncio.create_task(self._watch_grace(), name="grace of a backend call")
 
     async def _invoke(self, effect: AnyBackendEffect) -> None:
@@ -246,6 +277,12 @@ class BackendCalls:
                 await self._read_out()
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+async def _put_down(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task}, timeout=CANCEL_WAIT_S)
+
+
+def _late(limit_s: float) -> EngineUnavailable:
+    return EngineUnavailable(
+        f"the backend did not answer within {limit_s:g} s", code="timeout", retry_after_s=1.0
+    )

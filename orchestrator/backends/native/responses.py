@@ -70,6 +70,12 @@ class Responses:
         """The session has got that far."""
         self.fence = max(self.fence, fence)
 
+    @property
+    def between(self) -> Fence:
+        """Of what belongs to no response. Input of a turn may be here before the response to it is asked for:
+        what the engine says of it is older than that response."""
+        return Fence(self.fence.epoch, min(self.fence.turn, max(0, self._turn)))
+
     def ask(self, fence: Fence) -> Bound:
         """The session announced a response of that fence; the engine's next one is it."""
         self.learn(fence)

@@ -168,8 +168,7 @@ class Translator:
             if not self._is_over(bound) and not event.metadata.get("buffering"):
                 bound.listened = event
             return []
-        asked = self._responses.asked
-        fence = self._responses.fence
+        asked, fence = self._responses.asked, self._responses.between
         if asked is not None and not asked.sealed:
             return []  # about input that went before its turn was sealed
         if asked is not None and asked.spoken and event.reason == SILENCE_OR_NOISE:

@@ -49,7 +49,7 @@ class Journal:
         self._now = now
         self._on_fact = on_fact
         self._riding: tuple[str, ...] = ()
-        self._shown = 0  # the newest entry before the tick began
+        self._written = self._shown = 0  # newest entries: of memory's, and of those before the tick began
 
     def write(self, fact: AnyFact) -> None:
         """Fold and log a fact, then every move that memory makes because of it.
@@ -57,9 +57,9 @@ class Journal:
         A fact that memory refuses (by raising) is not logged.
         """
         self._fold(fact)
-        seq = self._log.append(fact.kind, fact_data(fact))
         if isinstance(fact, TickBegun):
-            self._shown = seq - 1
+            self._shown = self._written
+        self._written = self._log.append(fact.kind, fact_data(fact))
         self._moves()
 
     def restore(self, facts: Sequence[AnyFact]) -> None:
@@ -74,7 +74,7 @@ class Journal:
         while moves := self.memory.moves():
             for move in moves:
                 self._fold(move)
-                self._log.append(move.kind, fact_data(move))
+                self._written = self._log.append(move.kind, fact_data(move))
 
     async def flush(self) -> None:
         """Return when everything written so far is durable."""

@@ -90,6 +90,21 @@ async def test_a_frame_and_its_facts_are_durable_before_they_are_sent() -> None:
         assert durable[0][-1] == "frame_seen"
 
 
+async def test_what_no_prompt_shows_need_not_be_durable_before_one_is_sent() -> None:
+    durable: list[int] = []
+
+    def script(asked: object) -> Answer:
+        durable.append(s.log.durable)
+        return Answer("</response> Yes.")
+
+    async with Session(script) as s:
+        await s.frame()
+        s.log.entries.append(("item_added", {}))  # by the session, which shares the log
+        mine = len(s.log.entries)
+        await s.create()
+        assert len(durable) == 2 and durable[-1] < mine
+
+
 async def test_speak_score_is_in_the_decision_and_the_row() -> None:
     point = DecisionPoint(0, response=7, silence=8)
     top = ({7: math.log(0.3), 8: math.log(0.1)},)
