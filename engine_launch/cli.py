@@ -30,6 +30,8 @@ from engine_launch.selfcheck import SelfCheck, Status, self_check
 from engine_launch.target import DuplexForFamily, TagsForFamily, duplex_family_at, http_address, is_url
 
 CHECK_FAILED, USAGE, NOT_STARTED, NO_ANSWER, NOT_THERE, INTERRUPTED = 1, 2, 3, 4, 5, 130
+WIDE = 90
+"""Columns of a terminal in which remedies have room beside what was seen."""
 _MARKS = {Status.OK: "[green]ok[/]", Status.WARN: "[yellow]warn[/]", Status.FAIL: "[red]fail[/]"}
 
 ProfileArgument = Annotated[
@@ -159,7 +161,8 @@ def show(out: Console, url: str, checked: SelfCheck) -> None:
     """The table of checks, remedies beside the lines that need one."""
     table = Table("check", "", title=f"Engine at {url}", title_justify="left")
     table.add_column("seen", overflow="fold")
-    table.add_column("what to do", overflow="fold", min_width=28)  # flags are copied: they stay whole
+    # Flags are copied: they stay whole, where the table does not become wider than the terminal for that.
+    table.add_column("what to do", overflow="fold", min_width=28 if out.width >= WIDE else None)
     for check in checked.checks:
         table.add_row(check.name, _MARKS[check.status], escape(check.detail), escape(check.remedy))
     out.print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -35,7 +36,17 @@ class Commands(TyperGroup):
             "load": _load,
             "top": _top,
         }.get(cmd_name)
-        return lazy() if lazy is not None else super().get_command(ctx, cmd_name)
+        return _in_paragraphs(lazy() if lazy is not None else super().get_command(ctx, cmd_name))
+
+
+def _in_paragraphs(command: Any) -> Any:
+    """The lines of a docstring are not those of a terminal."""
+    if command is not None and command.help:
+        paragraphs = cleandoc(command.help).split("\n\n")
+        command.help = "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
+    for each in getattr(command, "commands", {}).values():
+        _in_paragraphs(each)
+    return command
 
 
 def _version(asked: bool) -> None:

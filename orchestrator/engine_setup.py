@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine_launch import supervisor
 from engine_launch.client import NoAnswer, Unreachable
-from engine_launch.errors import LaunchError
+from engine_launch.errors import LaunchError, ProfileError
 from engine_launch.facts import EngineFacts, TokenFacts
 from engine_launch.selfcheck import SelfCheck, Status, TagSpec, tokens_again
 from engine_launch.supervisor import Running
@@ -68,7 +68,8 @@ def prepare_engine(settings: Settings, tell: Tell) -> Engine:
             progress=lambda step, text: tell(f"engine: {step} {text}".rstrip()),
         )
     except LaunchError as error:
-        raise SetupError(str(error), error.code, Exit.ENGINE_UNREACHABLE) from error
+        code = Exit.USAGE if isinstance(error, ProfileError) else Exit.ENGINE_UNREACHABLE
+        raise SetupError(str(error), error.code, code) from error
     started = found.running if found.started else None
     try:
         facts = _usable(found.check)

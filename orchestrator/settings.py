@@ -83,8 +83,7 @@ class Settings(BaseSettings):
 
     engine: str = Field(
         "standin-cpu",
-        description="URL of a running engine, or a launch profile to start; of full-duplex engines several,"
-        " separated by commas",
+        description="URL of a running engine, several separated by commas, or a launch profile to start",
     )
     engine_api_key: SecretStr | None = Field(None, description="key sent to the engine, if it wants one")
     model: str | None = Field(None, description="served model name; default: the only one the engine serves")

@@ -34,6 +34,12 @@ Scrape = dict[str, dict[Labels, float]]
 class TopError(Exception):
     """The service tells nothing. The message says why."""
 
+    exit_code = Exit.FAILED
+
+
+class Away(TopError):
+    exit_code = Exit.ENGINE_UNREACHABLE
+
 
 def top(
     server: Server = HERE,
@@ -68,7 +74,7 @@ def top(
                         time.sleep(every)
     except TopError as error:
         typer.echo(f"vigil: {error}", err=True)
-        raise typer.Exit(Exit.FAILED) from error
+        raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt:
         return
 
@@ -283,7 +289,7 @@ def _scrape(http: httpx.Client) -> Scrape:
     try:
         response = http.get("/metrics")
     except (httpx.HTTPError, httpx.InvalidURL) as away:
-        raise TopError(f"can't reach {http.base_url}: {away or type(away).__name__}") from away
+        raise Away(f"can't reach {http.base_url}: {away or type(away).__name__}") from away
     if response.status_code != 200:
         raise TopError(f"{http.base_url} answered with status {response.status_code}; is the key right?")
     return read(response.text)

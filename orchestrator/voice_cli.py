@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import wave
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from orchestrator.runtime.clock import SystemClock
 from orchestrator.setting_groups import VoiceGroup
 from orchestrator.settings import SettingsError, load_settings
 from orchestrator.voice_setup import speaker_of
+from orchestrator.wire.audio import pcm16_to_float, write_wav
 
 SENTENCE = "This is a check of the voice. When the red car reaches the bridge, I will tell you."
 _CHECK_S = 60.0
@@ -59,7 +59,10 @@ def check(
     except (SpeechError, TimeoutError) as error:
         _fail(f"the voice does not speak: {error or 'it took too long'}", Exit.FAILED)
     if out is not None:
-        _write(out, said)
+        try:
+            out.write_bytes(write_wav(pcm16_to_float(said.pcm), said.rate_hz))
+        except OSError as error:
+            _fail(f"can't write {out}: {error.strerror}", Exit.USAGE)
     seconds = said.seconds
     if not seconds:
         _fail("the voice gave no sound for this text", Exit.FAILED)
@@ -101,12 +104,6 @@ async def _say(speaker: ClauseSpeaker, text: str, name: str | None, language: st
     finally:
         await speaker.aclose()
     return Said(pcm, speaker.rate_hz, first, time.monotonic() - began)
-
-
-def _write(path: Path, said: Said) -> None:
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, said.rate_hz, 0, "NONE", ""))
-        file.writeframes(said.pcm)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -25,6 +25,27 @@ def vigil(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "TERM": "dumb"})
 
 
+def test_the_lines_of_a_help_text_are_those_of_the_terminal() -> None:
+    shown = vigil("talk", "--help").output
+    assert "or leaves one that was joined." in shown and "beside it decisions.jsonl tells" in shown
+    assert "leaves one that was joined." in vigil("--help").output
+    assert re.search(r"\n +5 +the engine", vigil("replay", "--help").output), "a list stays one"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("top", "--once"), ("load", "--sessions", "1"), ("session", "list"), ("detach", "door")]
+)
+def test_a_service_that_is_not_there_has_one_exit_code(arguments: tuple[str, ...]) -> None:
+    done = vigil(*arguments, "--server", "http://127.0.0.1:9")
+    assert done.exit_code == Exit.ENGINE_UNREACHABLE
+    assert "can't reach http://127.0.0.1:9" in done.output
+
+
+def test_a_load_says_at_once_where_its_figures_can_not_be_written(tmp_path: Path) -> None:
+    done = vigil("load", "--out", str(tmp_path / "no" / "load.json"))
+    assert done.exit_code == Exit.USAGE and "there is no folder" in done.output
+
+
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings that ``vigil serve`` was run with."""
@@ -139,7 +160,7 @@ def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_profile_that_does_not_exist(tmp_path: Path) -> None:
     done = serve_here("--engine", "standin-cup", data=tmp_path)
-    assert done.returncode == Exit.ENGINE_UNREACHABLE
+    assert done.returncode == Exit.USAGE
     assert "standin-cpu" in done.stderr
 
 

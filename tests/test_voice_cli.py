@@ -25,6 +25,11 @@ def test_a_voice_that_works_says_how_quickly(tmp_path: Path) -> None:
         assert said.getframerate() == 24000 and said.getnframes() > 6000
 
 
+def test_a_recording_that_can_not_be_kept_is_said(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["voice", "check", "Hello.", "--out", str(tmp_path / "no" / "said.wav")])
+    assert done.exit_code == 2 and "can't write" in done.stderr
+
+
 def test_a_voice_that_cannot_says_what_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     done = CliRunner().invoke(app, ["voice", "check", "--bridge", "system"])

@@ -34,6 +34,12 @@ class Shape(StrEnum):
 class _Unusable(Exception):
     """What was asked for can't be done. The message says why."""
 
+    exit_code = Exit.USAGE
+
+
+class _Away(_Unusable):
+    exit_code = Exit.ENGINE_UNREACHABLE
+
 
 def load(
     server: Annotated[str, typer.Option(metavar="URL", help="A running service.")] = "http://127.0.0.1:8070",
@@ -88,6 +94,8 @@ def load(
         console.width = WIDTH
     try:
         width, height = _size(size)
+        if out is not None and not out.parent.is_dir():
+            raise _Unusable(f"can't write {out}: there is no folder {out.parent}")
         told = asyncio.run(
             _run(
                 console,
@@ -113,7 +121,7 @@ def load(
             )
         )
     except _Unusable as unusable:
-        _fail(str(unusable), Exit.USAGE)
+        _fail(str(unusable), unusable.exit_code)
     text = orjson.dumps(told, option=orjson.OPT_INDENT_2).decode() + "\n"
     if out is not None:
         out.write_text(text)
@@ -197,7 +205,8 @@ async def _served(job: Job) -> dict[str, Any]:
         async with httpx.AsyncClient(headers=headers, trust_env=False, timeout=10.0) as http:
             response = await http.get(job.url + "/v1/models")
     except (httpx.HTTPError, httpx.InvalidURL) as away:
-        raise _Unusable(f"can't reach {job.url}: {away or type(away).__name__}") from away
+        told = f"can't reach {job.url}: {away or type(away).__name__}; is vigil serve running there?"
+        raise _Away(told) from away
     if response.status_code in (401, 403):
         raise _Unusable(f"{job.url} wants another key: --api-key")
     try:

@@ -47,6 +47,15 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     return invoke
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_checks_fit_into_the_terminal(width: int) -> None:
+    printed = io.StringIO()
+    app = make_app({"generic": TAGS}.__getitem__, Console(file=printed, width=width))
+    CliRunner().invoke(app, ["check", f"http://127.0.0.1:{free_port()}"])
+    rows = [line for line in printed.getvalue().splitlines() if line[:1] in "┃│" and line]
+    assert rows and all(line[-1] in "┃│" for line in rows)
+
+
 @pytest.fixture
 def engine() -> Iterator[ScriptedEngine]:
     scripted = ScriptedEngine()
