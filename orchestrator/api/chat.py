@@ -107,7 +107,6 @@ class Chat:
             for frame in request.frames
         ]
         session = await self.open(tenant, alias, choice)
-        check_unattached(session)
         traffic = self._traffic_of(session)
         if traffic.in_work >= context.limits.requests_per_session:
             raise ResourceExhausted(
@@ -118,7 +117,9 @@ class Chat:
         traffic.in_work += 1
         try:
             async with traffic.lock:
+                check_unattached(session)
                 await self._configure(session, choice)
+                check_unattached(session)  # one may have come meanwhile
                 times = self._media_times(session, traffic, [frame.media_time_ms for frame in request.frames])
                 new = request.query_new or traffic.asks_again
                 commands = self._commands(session, request, input_id, images, times, new and not retry)
@@ -165,8 +166,8 @@ class Chat:
         return session
 
     async def set_persona(self, session: Session, choice: PersonaChoice) -> None:
-        check_unattached(session)
         async with self._traffic_of(session).lock:
+            check_unattached(session)
             await self._configure(session, choice)
 
     async def ask(self, session: Session, text: str, *, new: bool) -> None:

@@ -23,7 +23,7 @@ from orchestrator.runtime.actor import Session
 from orchestrator.runtime.attachment import Attachment
 from orchestrator.runtime.vocabulary import SessionConfig, opening_config
 from orchestrator.wire import server
-from orchestrator.wire.client import AnyCommand, SessionResume, SessionUpdate, command_of
+from orchestrator.wire.client import ALIASES, AnyCommand, SessionResume, SessionUpdate, command_of
 from orchestrator.wire.dialect import Dialect, dialect_of
 from orchestrator.wire.errors import (
     Conflict,
@@ -41,6 +41,9 @@ router = APIRouter()
 
 NORMAL, POLICY, INTERNAL, TRY_LATER = 1000, 1008, 1011, 1013
 """Close codes."""
+
+OPENINGS = ("session.update", "session.resume")
+"""Messages that say which session is meant: one that cannot be read means none."""
 
 SUBPROTOCOL = "realtime"
 BETA_SUBPROTOCOL = "openai-beta.realtime-v1"
@@ -155,6 +158,8 @@ class _Call:
         try:
             command = command_of(first)
         except InvalidRequest as wrong:
+            if ALIASES.get(str(first.get("type")), first.get("type")) in OPENINGS:
+                raise
             fault = wrong
         if isinstance(command, SessionResume):
             return await self._resume(command, first)

@@ -103,7 +103,8 @@ class Registry:
         self._draining = False
 
     async def resolve(self, tenant: str, alias: str | None, config: SessionConfig) -> Session:
-        """The session behind a tenant's alias, opened if there is none. ``None`` mints a fresh one.
+        """The session behind a tenant's alias, or with that id, opened if there is none. ``None`` mints a
+        fresh one.
 
         Concurrent calls for one alias open once. ``config`` matters only to the call that opens. A call for a
         fresh one that is cancelled leaves nothing: no other call waits for it.
@@ -112,7 +113,7 @@ class Registry:
         """
         session_id = self._ids("duplex-")
         key = (tenant, alias or session_id)
-        slot = self._bound.get(key)
+        slot = self._slot_of(*key)
         if slot is None or not slot.usable:
             slot = self._admit(SessionSpec(session_id, *key, config))
         try:
@@ -128,7 +129,7 @@ class Registry:
 
         The alias is free at once: nothing that waits on the old session can reach the new one.
         """
-        slot = self._bound.get((tenant, alias))
+        slot = self._slot_of(tenant, alias)
         return slot is not None and await self.end(slot.spec.session_id, "reset")
 
     def get(self, session_id: str) -> Session | None:
@@ -142,10 +143,14 @@ class Registry:
 
     def owned(self, tenant: str, name: str) -> Session | None:
         """A tenant's open session by its id or by the tenant's alias; opens nothing."""
+        slot = self._slot_of(tenant, name)
+        return slot.session if slot is not None and slot.usable else None
+
+    def _slot_of(self, tenant: str, name: str) -> _Slot | None:
+        """By id or by alias: a tenant's session has one life, whatever it is called."""
         slot = self._slots.get(name)
-        if slot is not None and slot.spec.tenant == tenant and slot.session is not None and slot.usable:
-            return slot.session
-        return self.find(tenant, name)
+        known = slot is not None and slot.spec.tenant == tenant and slot.usable
+        return slot if known else self._bound.get((tenant, name))
 
     async def end(self, session_id: str, reason: str) -> bool:
         """End a session by its id; its alias is free at once. False: it is not here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.session import commands as cmd
+from orchestrator.session.history import History
 from orchestrator.session.input_ledger import InputAccounts
 from orchestrator.session.shared import Shared
 from orchestrator.session.units import InputUnit
@@ -12,16 +13,17 @@ SEALING = (cmd.CommitInput, cmd.CreateResponse)
 
 
 class Admission:
-    def __init__(self, shared: Shared, accounts: InputAccounts) -> None:
+    def __init__(self, shared: Shared, accounts: InputAccounts, history: History) -> None:
         self._shared = shared
         self._accounts = accounts
+        self._history = history
         self.pending_commits = 0
 
     def admit(self, command: cmd.AnyCommand) -> bool:
         """Reserve what a command needs before it is queued. False: known already, do not queue it.
 
-        Raises ``ResourceExhausted`` (``input_backpressure``), ``InvalidRequest`` or ``Conflict``
-        (``session_closed``); nothing is retained then.
+        Raises ``ResourceExhausted`` (``input_backpressure``), ``InvalidRequest``, ``Conflict``
+        (``session_closed``, an id that is taken) or ``NotFound``; nothing is retained then.
         """
         if not self._shared.state.is_open and isinstance(command, cmd.Close | cmd.AckEvents):
             return False
@@ -34,6 +36,9 @@ class Admission:
             if not command.text.strip():
                 raise InvalidRequest("the query is empty; send some text", code="bad_event")
             return self._accounts.reserve(command.operation_id, len(command.text.encode()))
+        if isinstance(command, cmd.CommitInput) and command.item_id is not None:
+            # Before any of a spoken message is taken: it is refused as a whole, and once.
+            self._history.check_place(command.item_id, command.previous_item_id)
         if isinstance(command, SEALING):
             if self.pending_commits >= self._shared.limits.max_pending_commits:
                 raise ResourceExhausted(

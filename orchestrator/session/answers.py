@@ -88,10 +88,10 @@ class Answers:
         elif active is None:
             self.listen(decision.fence, reason, model_listen=model_listens)
 
-    def listen(self, fence: Fence, reason: str, *, model_listen: bool) -> None:
-        """Tell of a silence, but not of every one."""
+    def listen(self, fence: Fence, reason: str, *, model_listen: bool, asked: bool = False) -> None:
+        """Tell of a silence, but not of every one. ``asked``: it answers something, so it is always told."""
         told, now = self._listen_told_at, self._shared.now
-        if told is None or now - told >= LISTEN_EVERY_S:
+        if asked or told is None or now - told >= LISTEN_EVERY_S:
             self._listen_told_at = now
             self._shared.emit(ResponseListen(fence, reason, model_listen))
 
@@ -187,10 +187,13 @@ class Answers:
             requested=command is not None,
             in_history=asked.in_history,
             metadata=asked.metadata,
+            output_format=asked.output_format or shared.config.output_format,
             max_text_bytes=shared.capabilities.max_transcript_bytes,
         )
         self.active = response
         previous = self._history.add(response.item("in_progress", ""))
+        if not response.in_history:
+            self._history.keep_out(response.item_id)
         shared.record(ResponseStarted(response_id, fence.epoch, fence.turn))
         shared.emit_all(response.begin(previous))
         return response
@@ -259,11 +262,14 @@ class Answers:
         heard = ledger.heard()
         committed = self._enter(response, heard, status)
         events = response.finish(status, reason, heard=heard, committed=committed)
-        cut = status == "cancelled" and response.spoken
+        cut = response.spoken and (status == "cancelled" or ledger.truncated)
         self._history.update(response.item(status, heard if cut else response.text))
-        shared.record(ResponseEnded(response.response_id, status, reason, response.text, heard))
+        kept = heard if response.in_history else ""
+        shared.record(ResponseEnded(response.response_id, status, reason, response.text, kept))
         if response.in_history:
             self.tell_heard(ledger)
+        else:  # nor does the model go on from it
+            shared.do(BackendTell(Heard(response.response_id, "", complete=False), ledger.fence))
         return events
 
     def _enter(self, response: Response, heard: str, status: str) -> bool:

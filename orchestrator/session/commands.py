@@ -10,6 +10,7 @@ from orchestrator.session.backend import SessionConfig
 from orchestrator.session.items import Item
 from orchestrator.session.told import ResponseOptions
 from orchestrator.session.units import InputUnit
+from orchestrator.wire.audio import AudioFormat
 from orchestrator.wire.errors import VigilError
 
 
@@ -128,13 +129,14 @@ class CommitInput(Command):
     :param create_response: and answer it
     :param is_speech: False: the client says that there was none
     :param duration_ms: of what is committed, as the client says
-    :param item_id: the client's own id for the item
+    :param item_id: the client's own id for the item, a spoken message; ``previous_item_id``: its place
     """
 
     create_response: bool = False
     is_speech: bool | None = field(default=None, kw_only=True)
     duration_ms: float | None = field(default=None, kw_only=True)
     item_id: str | None = field(default=None, kw_only=True)
+    previous_item_id: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +150,13 @@ class CreateResponse(Command):
 
     :param in_history: False: what is heard of it stays out of the conversation
     :param metadata: returned with the response
-    :param modalities: of this response, if not the session's
+    :param modalities: of this response, if not the session's; ``output_format`` likewise
     :param options: settings of this response alone
     """
 
     in_history: bool = field(default=True, kw_only=True)
     modalities: tuple[str, ...] | None = field(default=None, kw_only=True)
+    output_format: AudioFormat | None = field(default=None, kw_only=True)
     options: ResponseOptions | None = field(default=None, kw_only=True)
     metadata: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 

@@ -105,19 +105,11 @@ def _applied(body: Body, base: SessionConfig, capabilities: Capabilities) -> Ses
     audio = _object(body, "audio")
     heard, said = _object(audio, "input"), _object(audio, "output")
     _refuse_reserved(extra, capabilities)
-    if body.get("tools") and not capabilities.client_tools:
-        raise Unsupported("this model takes no tools from clients", code="unsupported_tools", param="tools")
-    cameras = body.get("cameras")
-    if isinstance(cameras, list) and len(cameras) > 1:
-        raise Unsupported(
-            "a session watches one camera; open a session for each",
-            code="unsupported_cameras",
-            param="cameras",
-        )
+    _refuse_unsupported(body, extra, capabilities)
     config = replace(
         base,
         input_format=_input_format(body, heard, base.input_format),
-        output_format=_output_format(body, said, base.output_format),
+        output_format=output_format_of(body, base.output_format),
         modalities=_modalities(body, base.modalities),
         echo=_echo(body, base.echo),
         extra_body=_passed_on(body, extra, base.extra_body),
@@ -163,7 +155,7 @@ def _speech_policy(body: Body, extra: Body, base: SpeechPolicy | None) -> Speech
 
 
 def _input_format(body: Body, heard: Body, base: AudioFormat) -> AudioFormat:
-    value = body.get("input_audio_format", heard.get("format"))
+    value = _first(body.get("input_audio_format"), heard.get("format"))
     format_ = base if value is None else parse_format(value)
     for source in (body, heard):
         for key in ("sample_rate_hz", "sample_rate"):
@@ -174,13 +166,20 @@ def _input_format(body: Body, heard: Body, base: AudioFormat) -> AudioFormat:
     return format_
 
 
-def _output_format(body: Body, said: Body, base: AudioFormat) -> AudioFormat:
-    value = body.get("output_audio_format", body.get("response_format", said.get("format")))
+def output_format_of(body: Body, base: AudioFormat) -> AudioFormat:
+    """The output format that a session or a response object asks for."""
+    said = _object(_object(body, "audio"), "output")
+    value = _first(body.get("output_audio_format"), body.get("response_format"), said.get("format"))
     format_ = base if value is None else parse_format(value, output=True, param="output_audio_format")
     for key in ("sample_rate_hz", "sample_rate"):
         if said.get(key) is not None:
             return AudioFormat(format_.codec, check_rate(said[key], param=f"audio.output.{key}"))
     return format_
+
+
+def _first(*values: Any) -> Any:
+    """Of several names for one thing the first that says something."""
+    return next((value for value in values if value is not None), None)
 
 
 def _modalities(body: Body, base: tuple[str, ...]) -> tuple[str, ...]:
@@ -272,6 +271,25 @@ def _refuse_reserved(extra: Body, capabilities: Capabilities) -> None:
             code="invalid_duplex_runtime_config",
             param="extra_body",
         )
+
+
+def _refuse_unsupported(body: Body, extra: Body, capabilities: Capabilities) -> None:
+    """By whichever door it is asked for."""
+    if not capabilities.client_tools:
+        for source, key, where in ((body, "tools", "tools"), (extra, "realtime_tools", "extra_body")):
+            if source.get(key):
+                raise Unsupported(
+                    "this model takes no tools from clients", code="unsupported_tools", param=where
+                )
+    for source, where in ((body, "cameras"), (extra, "extra_body")):
+        cameras = source.get("cameras")
+        several = len(cameras) > 1 if isinstance(cameras, list) else _is_number(cameras) and cameras > 1
+        if several:
+            raise Unsupported(
+                "a session watches one camera; open a session for each",
+                code="unsupported_cameras",
+                param=where,
+            )
 
 
 def _passed_on(body: Body, extra: Body, base: Mapping[str, Any]) -> dict[str, Any]:

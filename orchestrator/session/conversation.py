@@ -86,7 +86,7 @@ class Conversation:
             return
         self._announce(item, self._history.add(item, command.previous_item_id))
         self._turns.adopt(command.pictures)
-        if item.role == "user":
+        if command.pictures:
             self._turns.asked()
         self._shared.do(Completed(command))
 
@@ -188,7 +188,7 @@ class Conversation:
         changed = False
         if ledger.ended:
             changed = self._answers.hear(ledger)
-            part = ContentPart("output_audio", ledger.heard(), end_ms, ledger.marks)
+            part = ContentPart("output_audio", ledger.heard(), ledger.audible_ms, ledger.marks)
             self._history.update(Item(item.item_id, item.role, item.status, (part,)))
         shared.emit(ItemTruncated(item.item_id, command.content_index, end_ms))
         self._acknowledge(ledger, truncate=True, changed=changed)

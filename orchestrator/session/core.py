@@ -81,7 +81,7 @@ class SessionCore:
         history = History(limits.history_items, lines)
         self._answers = Answers(shared, history, self._book)
         accounts = self._accounts = InputAccounts(limits)
-        self._admission = Admission(shared, accounts)
+        self._admission = Admission(shared, accounts, history)
         turns = self._turns = Turns(shared, self._answers, history, accounts)
         self._delivery = shared.sink = Delivery(shared, tokens, self._book, former)
         self._endings = Endings(shared, self._answers, turns, self._delivery)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from orchestrator.session.backend import PLAYBACK, TRANSCRIPT_SO_FAR
+from orchestrator.session.backend import DEFAULT_OUTPUT, PLAYBACK, TRANSCRIPT_SO_FAR
 from orchestrator.session.fence import Fence
 from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.playback import Cursors
+from orchestrator.wire.audio import AudioFormat
 from orchestrator.wire.errors import VigilError
 
 
@@ -236,6 +237,7 @@ class ResponseCreated(ResponseEvent):
     type: ClassVar[str] = "response.created"
     modalities: tuple[str, ...]
     metadata: Mapping[str, Any]
+    output_format: AudioFormat = DEFAULT_OUTPUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +316,7 @@ class OutputAudioDelta(ResponseEvent):
     :param duration_ms: of this chunk; ``total_ms``: of the response up to its end
     :param marks: (characters spoken so far, audio end in ms) that this chunk adds
     :param cursors: the ledger as the chunk was made
+    :param last: none of the response follows
     """
 
     type: ClassVar[str] = "response.output_audio.delta"
@@ -325,6 +328,7 @@ class OutputAudioDelta(ResponseEvent):
     total_ms: int
     marks: tuple[tuple[int, int], ...]
     cursors: Cursors
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

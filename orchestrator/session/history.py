@@ -42,6 +42,7 @@ class History:
         self._heard: dict[str, tuple[str, bool]] = {}
         self._unheard: set[str] = set()
         self._late: set[str] = set()
+        self._outside: set[str] = set()
         for line in lines[-kept:]:
             kind = "output_text" if line.role == "assistant" else "input_text"
             self._items[line.item_id] = Item(line.item_id, line.role, content=(ContentPart(kind, line.text),))
@@ -55,12 +56,9 @@ class History:
     def add(self, item: Item, previous_item_id: str | None = None) -> str | None:
         """Put an item at the end, or after the one named; returns the item it now follows.
 
-        Raises ``Conflict`` when the id is taken, ``NotFound`` (``item_not_found``) for an unknown
-        ``previous_item_id``.
+        Raises what ``check_place`` does.
         """
-        self.check_free(item.item_id)
-        if previous_item_id not in (None, ROOT):
-            self.retrieve(previous_item_id)
+        self.check_place(item.item_id, previous_item_id)
         before = self.last_item_id if previous_item_id is None else previous_item_id
         self._items[item.item_id] = item
         if previous_item_id is not None:
@@ -81,6 +79,13 @@ class History:
                 param="item.id",
             )
 
+    def check_place(self, item_id: str, previous_item_id: str | None) -> None:
+        """Raise ``Conflict`` when the id is taken, ``NotFound`` (``item_not_found``) for an unknown
+        ``previous_item_id``."""
+        self.check_free(item_id)
+        if previous_item_id not in (None, ROOT):
+            self.retrieve(previous_item_id)
+
     def update(self, item: Item) -> None:
         """A new snapshot of an item that has its place already; a forgotten or deleted one stays away."""
         if item.item_id in self._items:
@@ -98,6 +103,10 @@ class History:
 
     # --- what was heard ---------------------------------------------------------------------------------
 
+    def keep_out(self, item_id: str) -> None:
+        """Nothing of that item enters history, whatever is heard of it."""
+        self._outside.add(item_id)
+
     def reserved(self, item_id: str) -> bool:
         return item_id in self._heard
 
@@ -111,7 +120,7 @@ class History:
                 "the user went on before anything of this item was acknowledged; history leaves it out",
                 code="playback_ack_too_late",
             )
-        if item_id in self._items:
+        if item_id in self._items and item_id not in self._outside:
             self._unheard.discard(item_id)
             self._heard.setdefault(item_id, ("", False))
 
@@ -144,6 +153,7 @@ class History:
         self._heard.pop(item_id, None)
         self._unheard.discard(item_id)
         self._late.discard(item_id)
+        self._outside.discard(item_id)
 
     def _move_behind(self, item_id: str, previous_item_id: str) -> None:
         order = [name for name in self._items if name != item_id]

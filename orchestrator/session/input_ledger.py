@@ -154,9 +154,11 @@ class OpenItem:
     :param streamed: input of it went to the backend already
     :param overlap_ms: speech in it that came over a response
     :param turn: the model turn that its first overlapping chunk reserved
+    :param previous_item_id: the item that it is put behind; ``None``: behind all others
     """
 
     item_id: str
+    previous_item_id: str | None = None
     speech: bool = False
     speech_told: bool = False
     has_audio: bool = False
@@ -182,11 +184,11 @@ class OpenItem:
         """There is something to answer: speech, a picture, words."""
         return self.speech or self.frames > 0 or bool(self.text or self.transcript)
 
-    def snapshot(self) -> Item:
-        """The user's item as the conversation shows it."""
+    def snapshot(self, *, is_speech: bool | None = None) -> Item:
+        """The user's item as the conversation shows it. ``is_speech``: False where it is said to be none."""
         parts: list[ContentPart] = []
         if self.has_audio or not (self.frames or self.text):
-            parts.append(ContentPart("input_audio", self.transcript))
+            parts.append(ContentPart("input_audio", self.transcript, is_speech=is_speech))
         if self.frames:
             parts.append(ContentPart("input_image"))
         if self.text:

@@ -57,7 +57,9 @@ class Inputs:
         shared.move(Trigger.INPUT)
         self._accounts.operations.name(command.operation_id, command.event_id)
         item = self._turns.open_item(command.item_id)
-        decision = None if self._unasked(command) else self._overlap(self._seen(command, vad_started=False))
+        decision = None
+        if not self._unasked(command):
+            decision = self._overlap(self._seen(command, vad_started=False), command.event_id)
         if decision is not None and decision.action is OverlapAction.DROP:
             self._skip(command, decision.reason)
             return
@@ -112,14 +114,15 @@ class Inputs:
             vad_active=self.vad_active and not vad_started,
         )
 
-    def _overlap(self, given: OverlapInput) -> OverlapDecision | None:
+    def _overlap(self, given: OverlapInput, event_id: str | None = None) -> OverlapDecision | None:
         """Decide on input that comes over a response; carries out a barge-in. ``None``: nothing to decide."""
         shared = self._shared
         settings = shared.overlap
         if not self._answers.responding:
             return None
         if given.wants_barge_in and not settings.supports_barge_in:
-            shared.error(Unsupported("this model cannot be interrupted", code="barge_in_unsupported"))
+            refused = Unsupported("this model cannot be interrupted", code="barge_in_unsupported")
+            shared.error(refused, event_id)
         if not applies(settings, given):
             return None
         decision = decide(settings, given, self._turns.overlap_speech_ms)

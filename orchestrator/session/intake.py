@@ -16,7 +16,7 @@ import orjson
 
 from orchestrator.session import commands as cmd
 from orchestrator.session.backend import Capabilities, Ids, SessionConfig
-from orchestrator.session.configuration import temperature_of, updated
+from orchestrator.session.configuration import MAX_TEXT_CHARS, output_format_of, temperature_of, updated
 from orchestrator.session.items import ContentPart, Item, assistant_item_id
 from orchestrator.session.media import MediaClock, check_times, frame_payloads, holds_speech, picture
 from orchestrator.session.response import RESPONSE_PREFIX
@@ -60,6 +60,7 @@ class Intake:
         room: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._config = config
+        self._expected: list[cmd.Reconfigure] = []
         self._capabilities = capabilities
         self._ids = ids
         self._audio = AudioInput(capabilities.input_rate_hz)
@@ -105,21 +106,36 @@ class Intake:
                 self._audio.finish()
                 return [cmd.Interrupt(barge_in=False, event_id=event_id)]
             case wire.BargeIn():
+                if self._capabilities.supports_barge_in:
+                    self._audio.finish()
                 return [cmd.Interrupt(barge_in=True, event_id=event_id)]
             case wire.ResponseCreate():
                 return [self._create(command)]
             case wire.ItemCreate():
                 return self._item(command, now)
             case wire.SessionUpdate(session=body):
-                return [self._update(body, event_id)]
+                return [cmd.Reconfigure(body, event_id=event_id)]
             case _:
                 return [_plain(command)]
 
-    def _update(self, body: Mapping[str, Any], event_id: str | None) -> cmd.AnyCommand:
-        """Formats hold for the next append already; the session judges the update in its turn."""
+    # --- configuration -----------------------------------------------------------------------------------
+
+    def expect(self, update: cmd.Reconfigure) -> None:
+        """It waits to be judged by the session: its formats hold for the next append already."""
+        self._expected.append(update)
+        self._config = self._as_expected(self._config, update)
+
+    def judged(self, update: cmd.AnyCommand, config: SessionConfig) -> None:
+        """The session took or refused an update, and has that configuration now."""
+        self._expected = [each for each in self._expected if each is not update]
+        self._config = config
+        for later in self._expected:
+            self._config = self._as_expected(self._config, later)
+
+    def _as_expected(self, config: SessionConfig, update: cmd.Reconfigure) -> SessionConfig:
         with suppress(InvalidRequest):
-            self._config = updated(body, self._config, self._capabilities)
-        return cmd.Reconfigure(body, event_id=event_id)
+            return updated(update.body, config, self._capabilities)
+        return config
 
     # --- appends -----------------------------------------------------------------------------------------
 
@@ -234,10 +250,12 @@ class Intake:
                 code="bad_event",
                 param="response.metadata",
             )
+        spoken_as = output_format_of(body, self._config.output_format)
         return cmd.CreateResponse(
             in_history=body.get("conversation") != "none",
             metadata=metadata if isinstance(metadata, dict) else {},
             modalities=tuple(modalities) if modalities else None,
+            output_format=None if spoken_as == self._config.output_format else spoken_as,
             options=_options(body),
             event_id=command.event_id,
         )
@@ -277,6 +295,7 @@ class Intake:
                 parts.append(ContentPart("input_image"))
             elif name in _AUDIO_PARTS and role == "user":
                 speech.append(self._spoken(part, command.event_id))
+                parts.append(ContentPart("input_audio"))
             else:
                 raise InvalidRequest("a part is text, a picture or audio", code="bad_event", param=where)
         too_long = sum(len(part.text) for part in parts) > MAX_ITEM_CHARS
@@ -287,9 +306,10 @@ class Intake:
                 param="item.content",
                 code="event_too_large",
             )
-        if speech:
+        sound = [each for part in speech for each in self._sound_of(part, now, item_id)]
+        if sound:
             words = "".join(part.text for part in parts)
-            return self._spoken_item(item_id, speech, pictures, words, now, command.event_id)
+            return self._spoken_item(item_id, command, sound, pictures, words)
         created = Item(item_id, role, content=tuple(parts))
         return [cmd.CreateItem(created, command.previous_item_id, tuple(pictures), event_id=command.event_id)]
 
@@ -339,27 +359,34 @@ class Intake:
             type="input_audio_buffer.append", audio=audio, format=part.get("format"), event_id=event_id
         )
 
+    def _sound_of(self, part: wire.InputAppend, now: float, item_id: str) -> list[cmd.AppendInput]:
+        """A message's audio; nothing of what is silent. It is no part of the stream that the client appends
+        to."""
+        stream = AudioInput(self._capabilities.input_rate_hz)
+        whole = (*self._append(part, now, stream, item_id), *self._tail(stream))
+        return [
+            replace(each, item_id=item_id)
+            for each in whole
+            if isinstance(each, cmd.AppendInput) and each.is_speech
+        ]
+
     def _spoken_item(
         self,
         item_id: str,
-        speech: list[wire.InputAppend],
+        command: wire.ItemCreate,
+        sound: list[cmd.AppendInput],
         pictures: list[cmd.AppendInput],
         words: str,
-        now: float,
-        event_id: str | None,
     ) -> list[cmd.AnyCommand]:
         """Speech of a message is input like any other, committed under the message's id with all that the
-        message holds besides. It is no part of the stream that the client appends to."""
-        commands: list[cmd.AnyCommand] = []
-        for append in speech:
-            stream = AudioInput(self._capabilities.input_rate_hz)
-            for each in (*self._append(append, now, stream, item_id), *self._tail(stream)):
-                if isinstance(each, cmd.AppendInput) and each.is_speech:
-                    commands.append(each)
-        commands += [replace(each, item_id=item_id) for each in pictures]
+        message holds besides."""
+        commands: list[cmd.AnyCommand] = [*sound, *(replace(each, item_id=item_id) for each in pictures)]
         if words:
-            commands.append(cmd.AppendText(words, event_id=event_id))
-        return [*commands, cmd.CommitInput(item_id=item_id, event_id=event_id)]
+            commands.append(cmd.AppendText(words, event_id=command.event_id))
+        commit = cmd.CommitInput(
+            item_id=item_id, previous_item_id=command.previous_item_id, event_id=command.event_id
+        )
+        return [*commands, commit]
 
 
 def _options(body: Mapping[str, Any]) -> ResponseOptions | None:
@@ -367,6 +394,12 @@ def _options(body: Mapping[str, Any]) -> ResponseOptions | None:
     if not any(body.get(key) is not None for key in _OWN_OPTIONS):
         return None
     instructions = body.get("instructions")
+    if isinstance(instructions, str) and len(instructions) > MAX_TEXT_CHARS:
+        raise InvalidRequest(
+            f"instructions have at most {MAX_TEXT_CHARS} characters",
+            code="bad_event",
+            param="response.instructions",
+        )
     most = body.get("max_output_tokens", body.get("max_response_output_tokens"))
     whole = isinstance(most, int) and not isinstance(most, bool) and most > 0
     return ResponseOptions(

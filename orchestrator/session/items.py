@@ -12,6 +12,7 @@ class ContentPart:
     :param kind: ``output_text``, ``output_audio``, ``input_text``, ``input_audio``, ``input_image``
     :param text: the text, or the transcript of an audio part
     :param audio_ms: length of an audio part so far
+    :param is_speech: False of an audio part in which nobody spoke
     :param text_marks: (characters spoken so far, audio end in ms), cumulative
     """
 
@@ -19,6 +20,7 @@ class ContentPart:
     text: str = ""
     audio_ms: int = 0
     text_marks: tuple[tuple[int, int], ...] = ()
+    is_speech: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,13 @@ def frame_payloads(append: InputAppend, most: int) -> list[bytes]:
 
     Checked in this order: slicing, the list, the count, each entry. Raises ``invalid_video_frames``.
     """
-    if append.max_slice_nums is not None and append.max_slice_nums != 1:
+    slices = append.max_slice_nums
+    if slices is not None and (isinstance(slices, bool) or slices != 1):
         raise _bad_frames("max_slice_nums is 1 or absent", "max_slice_nums")
-    frames = [frame for frame in append.video_frames or [] if frame is not None]
+    given = append.video_frames
+    if given is not None and not isinstance(given, list):
+        raise _bad_frames("they are a list")
+    frames = [frame for frame in given or [] if frame is not None]
     if len(frames) > most:
         raise _bad_frames(f"at most {most} frames ride one append; send several appends")
     return [picture(frame, f"video_frames[{index}]") for index, frame in enumerate(frames)]

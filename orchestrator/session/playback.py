@@ -107,6 +107,16 @@ class Playback:
         return self.committed_ms if self._cap_ms is None else min(self.committed_ms, self._cap_ms)
 
     @property
+    def truncated(self) -> bool:
+        """The client said where the user stopped hearing it."""
+        return self._cap_ms is not None
+
+    @property
+    def audible_ms(self) -> int:
+        """Its length, as far as it was not truncated."""
+        return self.total_ms if self._cap_ms is None else min(self.total_ms, self._cap_ms)
+
+    @property
     def ended(self) -> bool:
         return self.ended_at is not None
 

@@ -1,6 +1,6 @@
 """Session events as they go over the wire: one wire event for each, with its id.
 
-The projection is per session: it remembers the output codec of each response that is being spoken.
+The projection is per session: it remembers the output format and codec of each response that is being spoken.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.playback import Cursors
 from orchestrator.wire import items
 from orchestrator.wire import server as wire
-from orchestrator.wire.audio import AudioOutput, pcm16_to_float
+from orchestrator.wire.audio import AudioFormat, AudioOutput, pcm16_to_float
 
 _STATUS: dict[str, Literal["in_progress", "completed", "incomplete"]] = {
     "in_progress": "in_progress",
@@ -64,7 +64,7 @@ def _content(
         case "input_text":
             return items.InputText(text=part.text)
         case "input_audio":
-            return items.InputAudio(transcript=part.text or None)
+            return items.InputAudio(transcript=part.text or None, is_speech=part.is_speech)
         case "input_image":
             return items.InputImage()
         case "output_text":
@@ -93,6 +93,7 @@ class Projection:
     def __init__(self, session_id: str, ids: Ids) -> None:
         self._session_id = session_id
         self._ids = ids
+        self._formats: dict[str, AudioFormat] = {}
         self._codecs: dict[str, AudioOutput] = {}
 
     def written(self, event: ev.Event, config: SessionConfig) -> wire.Written | None:
@@ -263,6 +264,7 @@ class Projection:
         common: dict[str, Any] = {"event_id": event_id, "duplex": mark, "response_id": event.response_id}
         match event:
             case ev.ResponseCreated(modalities=modalities, metadata=metadata):
+                self._formats[event.response_id] = event.output_format
                 return wire.ResponseCreated(
                     **common,
                     response=items.Response(
@@ -319,8 +321,9 @@ class Projection:
     ) -> wire.ServerEvent:
         codec = self._codecs.get(event.response_id)
         if codec is None:
-            codec = self._codecs[event.response_id] = AudioOutput(config.output_format, event.rate)
-        data = codec.encode(pcm16_to_float(event.pcm))
+            format_ = self._formats.get(event.response_id, config.output_format)
+            codec = self._codecs[event.response_id] = AudioOutput(format_, event.rate)
+        data = codec.encode(pcm16_to_float(event.pcm), last=event.last)
         return wire.AudioDelta(
             **common,
             item_id=event.item_id,
@@ -339,6 +342,7 @@ class Projection:
         )
 
     def _done(self, event: ev.ResponseDone, common: dict[str, Any]) -> wire.ServerEvent:
+        self._formats.pop(event.response_id, None)
         self._codecs.pop(event.response_id, None)
         common["duplex"] = mark_of(event.fence, event.reason)
         measured: dict[str, Any] = {"stage_metrics": dict(event.stage_metrics)} if event.stage_metrics else {}

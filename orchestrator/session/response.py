@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from orchestrator.session.backend import DEFAULT_OUTPUT
 from orchestrator.session.events import (
     ContentPartAdded,
     ContentPartDone,
@@ -40,6 +41,7 @@ from orchestrator.session.fence import Fence
 from orchestrator.session.items import ContentPart, Item
 from orchestrator.session.metrics import Stages
 from orchestrator.session.playback import Marks, Playback
+from orchestrator.wire.audio import AudioFormat, output_rate
 from orchestrator.wire.errors import ServerFault
 
 RESPONSE_PREFIX = "resp-"
@@ -88,6 +90,7 @@ class Response:
     :param requested: it was asked for, and so exists before any output
     :param in_history: what is heard of it enters the conversation
     :param metadata: the client's own, returned with the response
+    :param output_format: in which its speech is sent
     :param max_text_bytes: of text kept in its item and its ending, UTF-8; of a longer one the newest part
     """
 
@@ -100,6 +103,7 @@ class Response:
         requested: bool = False,
         in_history: bool = True,
         metadata: Mapping[str, Any] | None = None,
+        output_format: AudioFormat = DEFAULT_OUTPUT,
         max_text_bytes: int = 64 * 1024,
     ) -> None:
         self.ledger = ledger
@@ -116,12 +120,14 @@ class Response:
         self.request_metrics: Mapping[str, Any] = {}
         """How soon it began by the engine's own clock."""
         self._metadata = metadata or {}
+        self._output_format = output_format
         self._previous_item_id: str | None = None
         self._text = ""
         self._emitted = 0
         self._spoke = False
         self._has_audio = False
         self._samples = 0
+        self._rate = 0
 
     @property
     def spoken(self) -> bool:
@@ -136,7 +142,9 @@ class Response:
         self._previous_item_id = previous_item_id
         item = Item(self.item_id, "assistant", "in_progress")
         events: tuple[Event, ...] = (
-            ResponseCreated(self.fence, self.response_id, self.modalities, self._metadata),
+            ResponseCreated(
+                self.fence, self.response_id, self.modalities, self._metadata, self._output_format
+            ),
             ItemAdded(previous_item_id, item),
             ItemCreated(previous_item_id, item),
             OutputItemAdded(self.fence, self.response_id, item),
@@ -168,6 +176,7 @@ class Response:
         self._has_audio = True
         before_ms = self.ledger.generated_ms
         self._samples += len(pcm) // 2
+        self._rate = rate
         # From the total, so that fractions of a ms never add up to a drift.
         total_ms = self._samples * 1000 // rate
         self.ledger.generate(total_ms - before_ms, marks)
@@ -190,7 +199,7 @@ class Response:
             return Item(self.item_id, "assistant", status)
         kind = "output_audio" if self.spoken else "output_text"
         kept = _newest(text, self._max_text_bytes)
-        part = ContentPart(kind, kept, self.ledger.total_ms, self.ledger.marks)
+        part = ContentPart(kind, kept, self.ledger.audible_ms, self.ledger.marks)
         return Item(self.item_id, "assistant", status, (part,))
 
     def finish(self, status: str, reason: str | None, *, heard: str, committed: bool) -> tuple[Event, ...]:
@@ -198,6 +207,8 @@ class Response:
         before = self.phase
         cut = self.spoken and status == "cancelled"
         closing: list[Event] = []
+        if status in ("completed", "incomplete"):
+            closing.extend(self._rest_of_sound())
         if self.spoken and not cut and self._emitted < len(self._text):
             closing.append(self._transcript_delta(paired=False))
         text = heard if cut else self.text
@@ -227,6 +238,24 @@ class Response:
             ),
             RateLimitsUpdated(),
         )
+
+    def _rest_of_sound(self) -> tuple[Event, ...]:
+        """What is still under way to another rate, when nothing follows it; none is where none changes."""
+        if not self._has_audio or output_rate(self._output_format, self._rate) == self._rate:
+            return ()
+        rest = OutputAudioDelta(
+            self.fence,
+            self.response_id,
+            self.item_id,
+            b"",
+            self._rate,
+            0,
+            self._samples * 1000 // self._rate,
+            (),
+            self.ledger.cursors(),
+            last=True,
+        )
+        return (rest, self._transcript_delta(paired=True))
 
     def _close_speech(self, item: Item, text: str) -> list[Event]:
         part = item.content[0] if item.content else ContentPart("output_audio")

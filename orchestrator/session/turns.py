@@ -97,9 +97,14 @@ class Turns:
         self._deferred: Payload | None = None
         self._unanswered = 0
         self._append_failed = False
+        self._aside: OpenItem | None = None
         self._pictures: dict[str, int] = {}
 
     def open_item(self, item_id: str | None = None) -> OpenItem:
+        """:param item_id: of a spoken message, which is an item of its own; the one that the user is in the
+        middle of is set aside until it is committed"""
+        if item_id is not None and self.item is not None and self.item.item_id != item_id:
+            self._aside, self.item = self.item, None
         if self.item is None:
             self.item = OpenItem(item_id or self._shared.ids("item_"))
         return self.item
@@ -114,6 +119,8 @@ class Turns:
         """The backend took a unit, or refused it."""
         for each in effect.appends:
             self._accounts.settle(each.operation_id, taken=error is None)
+        if error is not None and error.event_id is None:
+            error.event_id = next((each.event_id for each in effect.appends if each.event_id), None)
         submission = self.submission
         if effect.command is not None or submission is None:
             self._append_failed = error is not None
@@ -138,6 +145,19 @@ class Turns:
 
     def commit(self, command: CommitInput, *, internal: bool = False) -> None:
         """Seal the open item. ``internal``: the detector asked, so nobody waits for it."""
+        if command.item_id is None:
+            self._seal(command, internal=internal)
+            return
+        try:
+            self._seal(command, internal=internal)
+        finally:  # a message that is refused leaves nothing behind either
+            if self.item is not None and self.item.item_id == command.item_id:
+                self._discard(self.item.payload(create=False))
+                self.item = None
+            if self._aside is not None:
+                self.item, self._aside = self._aside, None
+
+    def _seal(self, command: CommitInput, *, internal: bool) -> None:
         shared = self._shared
         shared.require_open()
         if self.append_failed():
@@ -148,8 +168,8 @@ class Turns:
                 "nothing was appended since the last commit", code="input_audio_buffer_empty"
             )
         if command.item_id is not None:
-            self._history.check_free(command.item_id)
-            item.item_id = command.item_id
+            self._history.check_place(command.item_id, command.previous_item_id)
+            item.previous_item_id = command.previous_item_id
         waited = None if internal else command
         pending = bool(item.units) or item.streamed
         if not item.has_content or (command.is_speech is False and not pending):
@@ -160,6 +180,8 @@ class Turns:
             self._commit_over_response(item, command, waited)
         elif command.create_response and self._is_murmur(command.duration_ms or 0):
             self._commit_unanswered(item, waited, {"no_response": True})
+            reason = "model_turn_completed_without_output"
+            self._answers.listen(shared.fence, reason, model_listen=False, asked=True)
         elif command.create_response:
             self._commit_and_answer(item, waited)
         else:
@@ -175,7 +197,7 @@ class Turns:
         if streamed:
             self._shared.do(BackendClear())
         else:
-            self._answers.listen(self._shared.fence, "silence_or_noise", model_listen=False)
+            self._answers.listen(self._shared.fence, "silence_or_noise", model_listen=False, asked=True)
         self._complete(waited)
 
     def _commit_streamed(self, item: OpenItem, command: CommitInput, waited: CommitInput | None) -> None:
@@ -243,8 +265,9 @@ class Turns:
         self.last_item = item
         if item.speech_told:
             shared.emit(UserSpeechStopped(item.item_id, 0))
-        user = item.snapshot()
-        previous = self._history.add(user)
+        nobody_spoke = details.get("no_response") and details.get("is_speech") is False
+        user = item.snapshot(is_speech=False if nobody_spoke else None)
+        previous = self._history.add(user, item.previous_item_id)
         shared.emit(ItemAdded(previous, user))
         shared.emit(ItemCreated(previous, user))
         shared.emit(InputCommitted(previous, item.item_id, details))
@@ -440,9 +463,10 @@ class Turns:
         """Drop everything that was not answered yet."""
         self.discard_waiting()
         self._discard(self._retained)
-        if self.item is not None:
-            self._discard(self.item.payload(create=False))
-        self.item = self._retained = None
+        for item in (self.item, self._aside):
+            if item is not None:
+                self._discard(item.payload(create=False))
+        self.item = self._aside = self._retained = None
         self.recorded, self._unanswered = False, 0
         self._shared.emit(InputCleared())
 
@@ -464,9 +488,10 @@ class Turns:
         """The session ends: nothing is held any more."""
         self.discard_waiting()
         self._discard(self._retained)
-        if self.item is not None:
-            self._discard(self.item.payload(create=False))
-        self.item = self._retained = None
+        for item in (self.item, self._aside):
+            if item is not None:
+                self._discard(item.payload(create=False))
+        self.item = self._aside = self._retained = None
 
     def _discard(self, payload: Payload | None) -> None:
         for append in payload.appends if payload is not None else ():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.session.answers import Answers
+from orchestrator.session.backend import SessionConfig
 from orchestrator.session.capabilities import capabilities_payload
 from orchestrator.session.playback import Cursors, PlaybackBook
 from orchestrator.session.projection import cursors_of
@@ -103,7 +104,30 @@ def session_object(
             "output": {"format": _format(config.output_format)},
         },
     }
-    return {**theirs, **config.echo, **view}
+    return {**theirs, **config.echo, **_audio(config), **view}
+
+
+def _audio(config: SessionConfig) -> dict[str, Any]:
+    """The client's own ``audio`` object, if it sent one, its formats named as the SDK knows them."""
+    audio = config.echo.get("audio")
+    if not isinstance(audio, dict):
+        return {}
+    shown = dict(audio)
+    for side, format_ in (("input", config.input_format), ("output", config.output_format)):
+        own = audio.get(side)
+        if isinstance(own, dict) and "format" in own and not _is_known(own["format"]):
+            rate = {} if format_.rate is None else {"sample_rate_hz": format_.rate}
+            shown[side] = {**rate, **own, "format": _format(format_)}
+    return {"audio": shown}
+
+
+def _is_known(value: Any) -> bool:
+    """The SDK's types have such a format object."""
+    if not isinstance(value, dict):
+        return False
+    return value.get("type") in ("audio/pcmu", "audio/pcma") or (
+        value.get("type") == "audio/pcm" and value.get("rate") in (None, SDK_RATE)
+    )
 
 
 def _format(format_: AudioFormat) -> dict[str, Any]:

@@ -267,6 +267,11 @@ class AudioInput:
         return tail
 
 
+def output_rate(fmt: AudioFormat, rate: int) -> int:
+    """Hz in which speech of that rate is sent: its own, unless it is G.711."""
+    return (fmt.rate or 8000) if fmt.codec in _G711 else rate
+
+
 class AudioOutput:
     """One response's audio on its way to a client: encodes, resampling only for G.711.
 
@@ -275,7 +280,7 @@ class AudioOutput:
 
     def __init__(self, fmt: AudioFormat, rate: int) -> None:
         self.codec = fmt.codec
-        self.rate = (fmt.rate or 8000) if fmt.codec in _G711 else rate
+        self.rate = output_rate(fmt, rate)
         self._resampler = Resampler(rate, self.rate)
 
     def encode(self, samples: Samples, *, last: bool = False) -> bytes:

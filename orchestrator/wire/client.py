@@ -44,7 +44,7 @@ Number = Annotated[float, BeforeValidator(_finite)]
 
 
 class Command(BaseModel):
-    """Base: unknown keys are tolerated and dropped, known ones must have the right type."""
+    """Base: unknown keys are tolerated and dropped, known ones must have the right type; null is absence."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
     event_id: Name | None = None
@@ -68,7 +68,8 @@ class VoiceHint(BaseModel):
 class InputAppend(Command):
     """Media for the open input unit: audio, frames, or both.
 
-    ``audio`` is base64; ``video_frames`` base64 JPEG or PNG, at most two. ``frame_times_ms`` are capture
+    ``audio`` is base64; ``video_frames`` a list of base64 JPEG or PNG, at most two, which is checked with its
+    entries (``invalid_video_frames``). ``frame_times_ms`` are capture
     times on the media clock (first frame 0), ``frame_ids`` the client's ids, both matching the frames.
     Times in ms, rates in Hz. ``container`` is set for the aliases whose default payload is a WAV file.
     """
@@ -78,7 +79,7 @@ class InputAppend(Command):
     format: str | dict[str, Any] | None = None
     sample_rate_hz: Number | None = None
     container: str | None = None
-    video_frames: list[Any] | None = None
+    video_frames: Any = None
     frame_times_ms: list[Number] | None = None
     frame_ids: list[Name] | None = None
     max_slice_nums: Any = None
@@ -312,7 +313,9 @@ def command_of(event: Any) -> AnyCommand:
     canonical = ALIASES.get(name, name)
     if canonical not in NAMES:
         raise InvalidRequest(f"Unknown event type {name!r}.", code="unknown_event", event_id=event_id)
-    fields = {**_NORMALISE.get(canonical, _as_is)(name, event), "type": canonical, "event_id": event_id}
+    given_fields = _NORMALISE.get(canonical, _as_is)(name, event)
+    fields = {key: value for key, value in given_fields.items() if value is not None}  # null says nothing
+    fields |= {"type": canonical, "event_id": event_id}
     try:
         return _COMMANDS.validate_python(fields)
     except ValidationError as error:
@@ -369,25 +372,23 @@ def _append_fields(name: str, event: dict[str, Any]) -> dict[str, Any]:
     for hint in ("transcript", "overlap_action"):
         if not isinstance(fields.get(hint), str):
             fields.pop(hint, None)
-    if not isinstance(fields.get("vad"), dict):
-        fields.pop("vad", None)
+    vad = fields.pop("vad", None)
+    if isinstance(vad, dict):
+        fields["vad"] = {k: v for k, v in vad.items() if k != "is_speech" or isinstance(v, bool)}
     return fields
 
 
 def _commit_fields(name: str, event: dict[str, Any]) -> dict[str, Any]:
-    wanted = event.get("response_create", event.get("create_response"))
+    wanted = event.get("response_create")
+    if wanted is None:
+        wanted = event.get("create_response")
     if wanted is None:
         wanted = name == "input.commit"
     return {**event, "create_response": wanted}
-
-
-def _response_fields(_name: str, event: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in event.items() if not (k == "response" and v is None)}
 
 
 _NORMALISE: Mapping[str, Callable[[str, dict[str, Any]], dict[str, Any]]] = {
     "session.update": _session_body,
     "input_audio_buffer.append": _append_fields,
     "input_audio_buffer.commit": _commit_fields,
-    "response.create": _response_fields,
 }

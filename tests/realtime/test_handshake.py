@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -12,7 +13,8 @@ from websockets.exceptions import InvalidStatus
 from orchestrator.api.context import RealtimeLimits
 from orchestrator.session.backend import AudioDelta, Capabilities, SessionConfig
 from orchestrator.wire.errors import InvalidRequest, VigilError
-from tests.realtime.serving import MODEL, VOICE, Scripted
+from tests.realtime import strictly
+from tests.realtime.serving import MODEL, VOICE, Scripted, eventually
 from tests.realtime.talker import Talker
 
 
@@ -111,6 +113,91 @@ async def test_case_7_formats_are_checked_at_open_and_in_an_update() -> None:
             updated = await t.until("session.updated")
             assert updated["session"]["instructions"] is None
             assert updated["session"]["input_audio_format"] == "pcm16"
+
+
+async def test_a_refused_update_leaves_the_formats_of_appends_too() -> None:
+    """All or nothing: what comes next is decoded as before, and a later update builds on that."""
+    voice = replace(VOICE, auto_response=True, holds_turn_input=False)
+    async with Scripted(voice) as server, Talker(server.url, opening={}) as t:
+        server.backend().fail("update", InvalidRequest("not now", code="instructions_update_unsupported"))
+        phone = {"input_audio_format": "g711_ulaw", "sample_rate_hz": 8000}
+        await t.send("session.update", session={**phone, "instructions": "x"}, event_id="u")
+        assert (await t.error("instructions_update_unsupported"))["event_id"] == "u"
+        await t.speech(1000)
+        await t.answered()
+        assert server.heard() == 16000
+        server.backend().fail("update", InvalidRequest("not now", code="instructions_update_unsupported"))
+        await t.send("session.update", session=phone)
+        await t.send("session.update", session={"sample_rate_hz": 24000})
+        await t.error("instructions_update_unsupported")
+        updated = (await t.until("session.updated"))["session"]
+        assert (updated["input_audio_format"], updated["audio"]["input"]["sample_rate_hz"]) == (
+            "pcm16",
+            24000,
+        )
+        await t.send("input_audio_buffer.clear")
+        await t.speech(1000, rate=24000)
+        await t.answered()
+        assert abs(server.heard() - 32000) < 400  # the filter keeps a little until the end
+
+
+@pytest.mark.parametrize(
+    "audio",
+    [
+        {"input": {"format": {"type": "audio/pcm", "rate": 16000}}},
+        {"input": {"format": "pcm16"}, "output": {"format": "g711_ulaw", "voice": "x"}},
+        {"output": {"format": {"type": "pcm16", "rate": 22050}}},
+    ],
+)
+async def test_case_44_formats_however_they_are_spelled_are_shown_as_the_sdk_knows_them(
+    audio: dict[str, Any],
+) -> None:
+    async with Scripted() as server, Talker(server.url, opening={"audio": audio}) as t:
+        assert all(strictly.check(event) for event in t.seen)
+        for side, own in audio.items():
+            assert t.session["audio"][side].keys() >= own.keys()
+
+
+async def test_a_null_says_nothing() -> None:
+    """In every field that may be left out; where one name for something is null, another may say it."""
+    formats = {"input_audio_format": None, "output_audio_format": None, "response_format": None}
+    audio = {"input": {"format": {"type": "audio/pcm", "rate": 24000}}, "output": {"format": "g711_alaw"}}
+    async with Scripted() as server, Talker(server.url, opening={**formats, "audio": audio}) as t:
+        assert t.session["output_audio_format"] == "g711_alaw"
+        hints = (
+            "video_frames",
+            "format",
+            "sample_rate_hz",
+            "force_barge_in",
+            "force_listen",
+            "vad",
+            "is_speech",
+        )
+        await t.speech(1000, rate=24000, **dict.fromkeys(hints))
+        await t.send(
+            "input_audio_buffer.commit",
+            final=None,
+            response_create=None,
+            create_response=True,
+            is_speech=None,
+        )
+        await t.until("response.created")
+        await eventually(server.asked)
+        assert abs(server.heard() - 16000) <= 16
+        await t.send("response.cancel", response_id=None)
+        await t.until("response.done")
+        await t.send("session.close", reason=None)
+        assert await t.closed() == (1000, "client_close")
+        assert not t.of("error")
+
+
+@pytest.mark.parametrize("first", ["session.update", "session.create", "session.resume"])
+async def test_an_opening_that_cannot_be_read_opens_nothing(first: str) -> None:
+    async with Scripted() as server, Talker(server.url) as t:
+        await t.send(first, session={}, event_id="e" * 600)
+        await t.error("bad_event")
+        assert await t.closed() == (1008, "bad_event")
+        assert not server.backends
 
 
 @pytest.mark.parametrize(

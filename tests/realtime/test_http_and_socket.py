@@ -66,6 +66,20 @@ async def test_a_socket_joins_a_session_that_began_over_http(tmp_path: Path) -> 
         assert (await served.see(4)).json()["interaction"]["window_frames"] == 5
 
 
+async def test_a_session_answers_to_its_id_as_to_its_name(tmp_path: Path) -> None:
+    """The server's own id never begins a second session beside the one that has it."""
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:
+        await served.see(0)
+        (session,) = served.core.registry.sessions()
+        again = await served.see(1, headers={"x-session-id": session.id})
+        assert again.json()["interaction"]["server_session_id"] == session.id
+        assert again.json()["interaction"]["window_frames"] == 2
+        gone = await served.client.post("/v1/streaming/reset", json={"session_id": session.id})
+        assert gone.json()["removed"] is True
+        await served.see(2)
+        assert session not in served.core.registry.sessions()
+
+
 async def test_a_session_that_goes_on_over_http_does_not_wait_for_its_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,9 @@ JPEG, PNG = b"\xff\xd8 one", b"\x89PNG\r\n\x1a\n two"
         ({"audio": "AAAA", "format": "pcm_f32le"}, "bad_audio"),
         ({"audio": "AAAA", "format": "wav"}, "unsupported_audio_format"),
         ({"video_frames": ["AAAA"]}, "invalid_video_frames"),
+        ({"video_frames": "AAAA"}, "invalid_video_frames"),
+        ({"video_frames": {"0": "AAAA"}, "audio": pcm16(20)}, "invalid_video_frames"),
+        ({"audio": pcm16(20), "max_slice_nums": True}, "invalid_video_frames"),
         ({"video_frames": ["not base64!"]}, "invalid_video_frames"),
         ({"video_frames": [base64.b64encode(JPEG).decode()] * 3}, "invalid_video_frames"),
         ({"video_frames": [base64.b64encode(JPEG).decode()], "max_slice_nums": 2}, "invalid_video_frames"),
@@ -77,6 +80,19 @@ async def test_case_17_the_sessions_own_format(format_: Any, audio: str, samples
         await t.send("input_audio_buffer.commit")
         await t.answered()
         assert abs(server.heard() - samples) <= 1
+
+
+@pytest.mark.parametrize("end", ["barge_in", "input.cancel", "input_audio_buffer.clear"])
+async def test_case_18_what_drops_the_input_drops_its_odd_byte(end: str) -> None:
+    async with Scripted() as server, Talker(server.url, opening={}) as t:
+        three, four = (base64.b64encode((b"\x00\x10" * 2)[:n]).decode() for n in (3, 4))
+        await t.send("input_audio_buffer.append", audio=three, is_speech=True)
+        await t.send(end)
+        await t.send("input_audio_buffer.append", audio=four, is_speech=True)
+        await t.send("input_audio_buffer.commit", response_create=True)
+        await eventually(server.asked)
+        (unit,) = server.appended()
+        assert np.frombuffer(unit.pcm or b"", np.float32).tolist() == [0.125, 0.125]
 
 
 async def test_case_18_an_odd_byte_waits_for_its_other_half() -> None:

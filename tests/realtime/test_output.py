@@ -11,7 +11,7 @@ import pytest
 from orchestrator.session.backend import Action, AudioDelta, Decision, Failed, Metrics, TextDelta, TurnEnd
 from orchestrator.session.fence import Fence
 from tests.realtime import strictly
-from tests.realtime.serving import Scripted
+from tests.realtime.serving import Scripted, eventually
 from tests.realtime.talker import Talker
 from tests.realtime.test_turns import begin_response
 
@@ -79,6 +79,41 @@ async def test_case_41_one_dialect_in_one_connection(how: str | None) -> None:
         assert len(old or new) == 6
         parts = {part["type"] for e in t.seen if "item" in e for part in e["item"]["content"]}
         assert not parts & ({"output_text", "output_audio"} if how else {"text", "audio"})
+
+
+@pytest.mark.parametrize("rate", [8000, 11025])
+@pytest.mark.parametrize("where", ["session", "response"])
+async def test_telephone_sound_is_whole(where: str, rate: int) -> None:
+    """In its own rate every chunk counts, to the last sample; a format of one response is that one's only."""
+    wanted = {"audio": {"output": {"format": {"type": "audio/pcmu", "rate": rate}}}}
+    opening = wanted if where == "session" else {}
+    async with Scripted() as server, Talker(server.url, opening=opening) as t:
+        await t.ask("hello")
+        await t.send("response.create", response=wanted if where == "response" else {})
+        await eventually(server.asked)
+        fence = server.asked()[-1]
+        for _ in range(3):
+            server.backend().emit(AudioDelta(fence, CHUNK, 24000, ()))
+        server.backend().emit(TextDelta(fence, "bye"), TurnEnd(fence))
+        await t.until("response.done")
+        deltas = t.of("response.output_audio.delta")
+        assert {(d["format"], d["sample_rate_hz"]) for d in deltas} == {("g711_ulaw", rate)}
+        assert abs(sum(len(base64.b64decode(d["delta"])) for d in deltas) - 3 * rate) <= 1
+        assert deltas[-1]["metadata"]["audio_duration_ms"] == 3000
+        words = t.of("response.output_audio_transcript.delta")
+        assert len(words) == len(deltas) and "".join(w["delta"] for w in words) == "bye"
+        await t.send("playback.ack", played_ms=3000)
+        await spoken(server, t)
+        last = t.of("response.output_audio.delta")[-1]
+        assert last["format"] == ("g711_ulaw" if where == "session" else "pcm16")
+
+
+async def test_a_format_that_no_response_can_have() -> None:
+    async with Scripted() as server, Talker(server.url, opening={}) as t:
+        await t.ask("hello")
+        for body in ({"output_audio_format": "mp3"}, {"audio": {"output": {"format": {"type": "opus"}}}}):
+            await t.send("response.create", response=body, event_id="e")
+            assert (await t.error("unsupported_audio_format"))["event_id"] == "e"
 
 
 async def test_case_42_text_alone_has_text_events() -> None:

@@ -140,6 +140,50 @@ async def test_case_50_a_truncation_is_a_cap_for_good() -> None:
         await t.error("item_not_found")
 
 
+async def test_case_50_a_later_truncation_gives_nothing_back() -> None:
+    """Nor does the end of a response that was truncated while it was made."""
+    async with Scripted() as server, Talker(server.url, opening={}) as t:
+        for end in (True, False):
+            response_id = await speaking(server, t, 2, end=end)
+            for ms in (500, 1500):
+                await t.send("conversation.item.truncate", item_id=f"item_{response_id}", audio_end_ms=ms)
+                await t.until("playback.acknowledged")
+            if not end:
+                server.backend().emit(TurnEnd(server.asked()[-1]))
+                await t.until("response.done")
+            await t.send("conversation.item.retrieve", item_id=f"item_{response_id}")
+            (part,) = (await t.until("conversation.item.retrieved"))["item"]["content"]
+            assert (part["transcript"], part["audio_duration_ms"]) == (TEN[:5], 500)
+
+
+@pytest.mark.parametrize("policy", ["ack_only", "wall_clock"])
+async def test_what_is_said_beside_the_conversation_never_enters_it(policy: str) -> None:
+    query = "autostart=0&duplex=1" if policy == "ack_only" else "autostart=0"
+    async with Scripted() as server, Talker(server.url, query=query, opening={}) as t:
+        await t.ask("aside")
+        await t.send("response.create", response={"conversation": "none"})
+        response_id = (await t.until("response.created"))["response_id"]
+        await eventually(server.asked)
+        fence = server.asked()[-1]
+        server.backend().emit(TextDelta(fence, TEN), AudioDelta(fence, CHUNK, 24000, ()), TurnEnd(fence))
+        await t.until("response.done")
+        if policy == "wall_clock":
+            await eventually(lambda: session_of(server).view()["playback"]["committed_ms"] == 1000)
+        event = await acknowledged(t, played_ms=1000, response_id=response_id)
+        assert event["history_committed"] is False and event["committed_ms"] == 1000
+        await t.send("conversation.item.truncate", item_id=f"item_{response_id}", audio_end_ms=500)
+        await t.until("playback.acknowledged")
+        assert not [
+            c for c in server.backend().calls if c.method == "tell" and isinstance(c.arguments[0], Heard)
+        ]
+        assert [line.role for line in session_of(server)._core.history.entries()] == ["user"]
+
+
+def session_of(server: Scripted) -> Any:
+    (session,) = server.registry.sessions()
+    return session
+
+
 async def test_case_51_clients_that_never_acknowledge() -> None:
     """Without ``duplex=1`` the wall clock plays: a next turn waits for the sound to end, not for ever."""
     async with Scripted() as server, Talker(server.url, query="autostart=0", opening={}) as t:

@@ -163,6 +163,8 @@ async def test_settings_of_one_response_hold_for_it_alone(tmp_path: Path) -> Non
     [
         ({"tools": [{"type": "function", "name": "f"}]}, "unsupported_tools"),
         ({"voice": "x"}, "unsupported_native_response_options"),
+        ({"output_audio_format": "mp3"}, "unsupported_audio_format"),
+        ({"instructions": "x" * 65_537}, "bad_event"),
         ({"output_modalities": ["video"]}, "unsupported_response_modality"),
     ],
 )
@@ -177,7 +179,10 @@ async def test_what_a_response_cannot_have(tmp_path: Path, response: dict[str, A
     ("body", "code", "param"),
     [
         ({"tools": [{"type": "function", "name": "f"}]}, "unsupported_tools", "tools"),
+        ({"extra_body": {"realtime_tools": [{"name": "f"}]}}, "unsupported_tools", "extra_body"),
         ({"cameras": ["left", "right"]}, "unsupported_cameras", "cameras"),
+        ({"cameras": 2}, "unsupported_cameras", "cameras"),
+        ({"extra_body": {"cameras": ["left", "right"]}}, "unsupported_cameras", "extra_body"),
         ({"persona": "nobody"}, "unknown_persona", "persona"),
         ({"modalities": ["video"]}, "unsupported_response_modality", "modalities"),
     ],
@@ -198,6 +203,19 @@ async def test_audio_needs_a_speech_bridge(tmp_path: Path) -> None:
     async with watching(tmp_path) as (_, _, t):
         await t.speech(200)
         await t.error("invalid_input_modality")
+
+
+async def test_an_answer_beside_the_conversation_is_not_remembered(tmp_path: Path) -> None:
+    opening = {**TICKS, "extra_body": {"auto_response": False}}
+    async with watching(tmp_path, opening=opening) as (_, served, t):
+        for conversation in ("none", "auto"):
+            await t.ask(f"{conversation}?")
+            await t.send("response.create", response={"conversation": conversation})
+            await t.until("response.done")
+        memory = f"/v1/sessions/{t.session_id}/memory"
+        while len(entries := (await served.client.get(memory)).json()["qa"]["entries"]) > 3:
+            await t.answered()
+        assert [entry["kind"] for entry in entries] == ["query", "query", "response"]
 
 
 async def test_words_that_are_typed_piece_by_piece(tmp_path: Path) -> None:

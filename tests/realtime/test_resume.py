@@ -180,6 +180,23 @@ async def test_case_61_what_was_acknowledged_is_gone() -> None:
         assert await t.answered() == []
 
 
+async def test_acknowledgements_wait_behind_nothing() -> None:
+    """However many of them: a client that says what it has is never told that it says too much."""
+    async with Scripted() as server, Talker(server.url, opening={}) as t:
+        server.backend().hold("append")
+        await t.speech(800)
+        await t.send("input_audio_buffer.commit", response_create=True)
+        await t.ask("and?")  # waits for what is under way, and all that is sent later behind it
+        await eventually(lambda: "append" in server.backend().methods())
+        for _ in range(300):
+            await t.send("session.event_ack", server_event_seq=t.last_seq)
+        await t.send("session.event_ack", server_event_seq=10**6, event_id="far")
+        assert (await t.error("invalid_event_ack"))["event_id"] == "far"
+        server.backend().free("append")
+        await t.answered()
+        assert len(t.of("error")) == 1
+
+
 async def test_case_62_a_lost_client_is_waited_for_and_no_longer() -> None:
     limits = RegistryLimits(max_sessions=1, disconnect_grace_s=0.2, reaper_interval_s=0.02)
     async with Scripted(limits=limits) as server, Talker(server.url, opening={}) as t:

@@ -42,9 +42,27 @@ async def test_case_28_silence_is_committed_and_not_answered() -> None:
         flags = {"is_speech": False, "no_response": True, "empty": True}
         assert committed["event"].items() >= flags.items()
         await t.answered()
+        (done,) = t.of("conversation.item.done")
+        assert done["item"]["content"] == [{"type": "input_audio", "is_speech": False}]
         listens = t.of("response.listen")
         assert listens and listens[-1]["response"]["metadata"]["reason"] == "silence_or_noise"
         assert "response_id" not in listens[-1] and not t.of("response.created") and not server.asked()
+
+
+async def test_case_28_every_silent_commit_is_told_of_in_order() -> None:
+    """Silences are told of seldom; the answer to a commit is no such one, and comes behind it."""
+    async with Scripted() as server, Talker(server.url, opening={}) as t:
+        for _ in range(3):
+            await t.speech(400, loud=False)
+            await t.answered()
+            await t.send("input_audio_buffer.commit")
+            events = [event["type"] for event in await t.answered()]
+            assert events.index("input_audio_buffer.committed") < events.index("response.listen")
+        await t.speech(400)
+        await t.send("input_audio_buffer.commit", response_create=True, duration_ms=400)
+        events = [event["type"] for event in await t.answered()]
+        assert events.index("input_audio_buffer.committed") < events.index("response.listen")
+        assert not server.asked()
 
 
 async def test_case_29_turn_mode_answers_when_it_is_asked() -> None:
@@ -178,6 +196,20 @@ async def test_case_36_overlap_decisions_are_told() -> None:
             assert (decision["action"], decision["reason"]) == (action, reason)
         done = await t.until("response.done")
         assert done["response"]["status"] == "cancelled"
+
+
+async def test_an_error_about_an_append_names_its_event() -> None:
+    """Also one that waited for its commit, and one over a response that can't be interrupted."""
+    voice = replace(VOICE, supports_barge_in=False)
+    async with Scripted(voice) as server, Talker(server.url, opening={}) as t:
+        server.backend().fail("append", ServerFault("no", code="engine_error"))
+        await t.speech(800, event_id="a")
+        await t.send("input_audio_buffer.commit", event_id="c", response_create=True)
+        assert (await t.error("runtime_append_failed"))["event_id"] == "a"
+        assert (await t.error("commit_aborted"))["event_id"] == "c"
+        await begin_response(server, t)
+        await t.speech(200, force_barge_in=True, event_id="b")
+        assert (await t.error("barge_in_unsupported"))["event_id"] == "b"
 
 
 async def test_case_37_at_most_four_commits_wait() -> None:

@@ -60,7 +60,9 @@ def test_audio_leaves_as_float_samples_at_the_models_rate() -> None:
 def test_a_declared_rate_is_resampled_and_nothing_is_lost_by_the_commit() -> None:
     taker = intake()
     body = {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 24000}}}}
-    one(taker, type="session.update", session=body)
+    update = one(taker, type="session.update", session=body)
+    assert isinstance(update, cmd.Reconfigure)
+    taker.expect(update)
     first = take(taker, type="input_audio_buffer.append", audio=tone(4800))
     rest = take(taker, type="input_audio_buffer.commit")
     units = [c.unit.pcm for c in (*first, *rest) if isinstance(c, cmd.AppendInput)]
