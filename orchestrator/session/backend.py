@@ -57,6 +57,7 @@ class SessionConfig:
     :param model: served model name
     :param persona: key of a persona in the prompt pack
     :param instructions: free text added to the persona
+    :param opening_text: what the user says before anything else
     :param max_pixels: area of the largest picture the model is shown
     :param auto_response: True: every tick may speak; False: turn mode
     :param modalities: output the client wants: text, audio; what the backend lacks is left out
@@ -75,6 +76,7 @@ class SessionConfig:
     model: str
     persona: str | None = None
     instructions: str | None = None
+    opening_text: str | None = None
     max_pixels: int | None = None
     auto_response: bool | None = None
     language: str | None = None
@@ -121,6 +123,8 @@ class Capabilities:
     :param response_create: a response can be asked for; otherwise the model alone decides
     :param exact_input: the one format and rate that clients may send; ``None``: any, it is converted
     :param max_transcript_bytes: of a response's text, UTF-8, kept in its item and its ending
+    :param takes_opening: the user's opening words go to the model with the session's other settings;
+        otherwise they are asked like any others
     :param reserved_keys: keys of ``extra_body`` that only the server may set; ``name*`` reserves a prefix
     """
 
@@ -156,6 +160,7 @@ class Capabilities:
     response_create: bool = True
     exact_input: AudioFormat | None = None
     max_transcript_bytes: int = 64 * 1024
+    takes_opening: bool = False
     reserved_keys: tuple[str, ...] = ()
 
     @property

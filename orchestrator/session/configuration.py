@@ -122,6 +122,9 @@ def _applied(body: Body, base: SessionConfig, capabilities: Capabilities) -> Ses
         persona=_text(extra, "persona", _text(body, "persona", base.persona)),
         language=_text(extra, "language", _text(body, "language", base.language)),
         instructions=_text(body, "instructions", base.instructions),
+        opening_text=_text(
+            body, "initial_user_text", _text(extra, "duplex_initial_user_text", base.opening_text)
+        ),
         voice=voice,
         max_pixels=_whole(extra, "max_pixels", _whole(body, "max_pixels", base.max_pixels)),
         seed=_whole(extra, "seed", _whole(body, "seed", base.seed)),
@@ -283,8 +286,8 @@ def _refuse_unsupported(body: Body, extra: Body, capabilities: Capabilities) -> 
                 )
     for source, where in ((body, "cameras"), (extra, "extra_body")):
         cameras = source.get("cameras")
-        several = len(cameras) > 1 if isinstance(cameras, list) else _is_number(cameras) and cameras > 1
-        if several:
+        number = len(cameras) if isinstance(cameras, list) else cameras
+        if isinstance(number, int | float) and number > 1:
             raise Unsupported(
                 "a session watches one camera; open a session for each",
                 code="unsupported_cameras",

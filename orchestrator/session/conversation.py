@@ -71,6 +71,15 @@ class Conversation:
         fact = QueryAsked(command.text, item.item_id, command.repeat_ok)
         self._shared.do(BackendTell(fact, self._shared.fence, command=command))
 
+    def open_with(self, text: str) -> None:
+        """The user's opening words: a message that nobody waits for, unless the model has them already."""
+        if self._shared.capabilities.takes_opening:
+            self._shared.move(Trigger.INPUT)
+            self._turns.asked()
+            return
+        item = Item(self._shared.ids("item_"), "user", content=(ContentPart("input_text", text),))
+        self.create(CreateItem(item))
+
     def create(self, command: CreateItem) -> None:
         item = command.item
         text = "".join(part.text for part in item.content if part.kind == "input_text")

@@ -224,6 +224,8 @@ class SessionCore:
         view = self.view()
         self._shared.emit(ev.SessionCreated(view, ticket.generation, ticket.token))
         self._shared.emit(ev.SessionUpdated(view))
+        if self.config.opening_text:
+            self._talk.open_with(self.config.opening_text)
         return ticket, self._end()
 
     def resume(self, now: float, token: Any, after: Any) -> Resumed:

@@ -329,6 +329,24 @@ async def test_case_14_a_reference_voice_is_never_echoed() -> None:
         assert server.backend().calls[0].arguments[0].extra_body["ref_audio"] == voice
 
 
+@pytest.mark.parametrize("told_by_engine", [False, True])
+@pytest.mark.parametrize(
+    "opening", [{"initial_user_text": "go"}, {"extra_body": {"duplex_initial_user_text": "go"}}]
+)
+async def test_opening_words_wait_for_a_response(opening: dict[str, Any], told_by_engine: bool) -> None:
+    """One unanswered message of the user's; a model that takes them with its settings is not told twice."""
+    voice = replace(VOICE, takes_opening=told_by_engine)
+    async with Scripted(voice) as server, Talker(server.url, opening=opening) as t:
+        if not told_by_engine:
+            done = await t.until("conversation.item.done")
+            assert done["item"]["content"] == [{"type": "input_text", "text": "go"}]
+        await t.send("response.create")
+        await t.until("response.created")
+        await eventually(server.asked)
+        assert server.backend().methods().count("tell") == (0 if told_by_engine else 1)
+        assert server.backend().calls[0].arguments[0].opening_text == "go"
+
+
 async def test_case_15_another_model_is_refused() -> None:
     async with Scripted() as server, Talker(server.url, query="model=nobody") as t:
         assert (await t.error("model_not_found"))["param"] == "model"

@@ -35,6 +35,7 @@ def native_capabilities(
     )
     taken = {*profile.required_input, *profile.optional_input}
     return Capabilities(
+        takes_opening=True,
         chunk_period_ms=profile.audio.unit_ms,
         required_input_modalities=tuple(sorted(required)),
         optional_input_modalities=tuple(sorted(taken - required)),

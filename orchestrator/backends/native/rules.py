@@ -13,9 +13,12 @@ from prompts.native import NativeProfile, ReferenceAudio, Seed, VoiceRule
 
 _VOICES = ("ref_audio", "tts_ref_audio")
 _PATHS = ("ref_audio_path", "tts_ref_audio_path")
-_IGNORED = frozenset({*_VOICES, "native_duplex"})
+_IGNORED = frozenset({*_VOICES, "native_duplex", "duplex_initial_user_text"})
 """Keys of ``extra_body`` that leave by another door, or that engines no longer read."""
-_PASSED_ON = ("prompt", "tools", "tool_choice", "input_audio_transcription", "input_audio_noise_reduction")
+_PASSED_ON = (
+    *("prompt", "tools", "tool_choice", "use_tts_template"),
+    *("input_audio_transcription", "input_audio_noise_reduction"),
+)
 _BUNDLED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.pt")
 
 
@@ -103,6 +106,7 @@ def body(profile: NativeProfile, config: SessionConfig, seed: str | None = None)
         "model": config.model,
         "modalities": list(_modalities(profile, config)),
         "instructions": seed if instead else config.instructions,
+        "initial_user_text": None if seed else config.opening_text,  # said once: a seed goes on from there
         "voice": config.voice or profile.default_voice,
         "ref_audio": _reference(config),
         "input_audio_format": audio.input_format,

@@ -10,6 +10,7 @@ import pytest
 
 from bridges.duplex_client.link import LinkCode, LinkError
 from orchestrator.backends.native.advertised import native_capabilities
+from orchestrator.backends.native.rules import body
 from orchestrator.session.backend import SessionConfig, TurnDetection
 from orchestrator.session.configuration import opened
 from orchestrator.wire.audio import AudioFormat, Codec
@@ -57,6 +58,14 @@ async def test_the_engine_is_opened_with_what_the_client_asked_and_the_profile_a
         "turn_detection": None,
     }
     assert rig.seats.states == ["opened"]
+
+
+async def test_the_users_opening_words_are_for_the_first_engine_session_only() -> None:
+    """One that goes on from what was said before would answer them again."""
+    rig = await open_rig(opening_text="Hello!", extra_body={"duplex_initial_user_text": "Hello!"})
+    assert rig.link.body["initial_user_text"] == "Hello!"
+    assert "duplex_initial_user_text" not in rig.link.body["extra_body"]
+    assert "initial_user_text" not in body(DUPLEX, SessionConfig("m", opening_text="Hello!"), "User: Hello!")
 
 
 async def test_keys_that_only_servers_set_are_refused_by_name() -> None:
