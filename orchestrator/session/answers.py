@@ -100,7 +100,7 @@ class Answers:
             self._shared.emit_all(response.add_text(text))
 
     def audio(self, chunk: AudioDelta) -> None:
-        if (response := self._spoken_into(chunk.fence)) is not None:
+        if (response := self._spoken_into(chunk.fence)) is not None and response.spoken:
             self.has_spoken = True
             self._shared.emit_all(response.add_audio(chunk.pcm, chunk.rate, chunk.text_marks))
 

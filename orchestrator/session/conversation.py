@@ -37,9 +37,10 @@ from orchestrator.wire.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class _Adding:
-    """A user's message on its way to the backend: the item it follows, and what comes with it."""
+    """A user's message on its way to the backend: where it wants to be, and what comes with it."""
 
-    previous_item_id: str | None
+    item: Item
+    previous_item_id: str | None = None
     pictures: tuple[AppendInput, ...] = ()
 
 
@@ -66,8 +67,9 @@ class Conversation:
     def ask(self, command: AskQuery) -> None:
         """Set or replace the standing query. Its item is announced when the backend has it."""
         item = Item(command.operation_id, "user", content=(ContentPart("input_text", command.text),))
+        self._history.hold(item.item_id)
         self._shared.move(Trigger.INPUT)
-        self._adding[item.item_id] = _Adding(self._history.add(item))
+        self._adding[item.item_id] = _Adding(item)
         fact = QueryAsked(command.text, item.item_id, command.repeat_ok)
         self._shared.do(BackendTell(fact, self._shared.fence, command=command))
 
@@ -87,9 +89,9 @@ class Conversation:
             self._turns.check_pictures(command.pictures)
             self._shared.move(Trigger.INPUT)
         if item.role == "user" and text.strip():
+            self._history.hold(item.item_id, command.previous_item_id)
             self._shared.move(Trigger.INPUT)
-            previous = self._history.add(item, command.previous_item_id)
-            self._adding[item.item_id] = _Adding(previous, command.pictures)
+            self._adding[item.item_id] = _Adding(item, command.previous_item_id, command.pictures)
             fact = QueryAsked(text, item.item_id)
             self._shared.do(BackendTell(fact, self._shared.fence, command=command))
             return
@@ -104,11 +106,10 @@ class Conversation:
         if fact.item_id not in self._adding:
             return  # words of a committed item, announced by the commit
         adding = self._adding.pop(fact.item_id)
+        self._history.release(fact.item_id)
         if taken:
-            self._announce(self._history.retrieve(fact.item_id), adding.previous_item_id)
+            self._announce(adding.item, self._history.place(adding.item, adding.previous_item_id))
             self._turns.asked()
-        else:
-            self._history.delete(fact.item_id)
         if taken and self._shared.state.is_open:
             self._turns.adopt(adding.pictures)
         else:

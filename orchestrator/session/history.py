@@ -43,6 +43,7 @@ class History:
         self._unheard: set[str] = set()
         self._late: set[str] = set()
         self._outside: set[str] = set()
+        self._awaited: set[str] = set()
         for line in lines[-kept:]:
             kind = "output_text" if line.role == "assistant" else "input_text"
             self._items[line.item_id] = Item(line.item_id, line.role, content=(ContentPart(kind, line.text),))
@@ -70,9 +71,23 @@ class History:
             self._forget(next(iter(self._items)))
         return None if before == ROOT else before
 
+    def place(self, item: Item, previous_item_id: str | None) -> str | None:
+        """``add`` for an item that was promised its place; at the end, if what it was to follow is gone."""
+        gone = previous_item_id != ROOT and previous_item_id not in self._items
+        return self.add(item, None if gone else previous_item_id)
+
+    def hold(self, item_id: str, previous_item_id: str | None = None) -> None:
+        """Keep an id for an item that is not there yet: nothing can follow what nobody has seen. Raises what
+        ``check_place`` does."""
+        self.check_place(item_id, previous_item_id)
+        self._awaited.add(item_id)
+
+    def release(self, item_id: str) -> None:
+        self._awaited.discard(item_id)
+
     def check_free(self, item_id: str) -> None:
-        """Raise ``Conflict`` when an item has that id."""
-        if item_id in self._items:
+        """Raise ``Conflict`` when an item has that id, or will have it."""
+        if item_id in self._items or item_id in self._awaited:
             raise Conflict(
                 f"there already is an item {item_id}; ids are never reused",
                 code="bad_event",

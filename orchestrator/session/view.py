@@ -99,26 +99,27 @@ def session_object(
     theirs: dict[str, Any] = {
         "input_audio_transcription": None,
         "tracing": None,
-        "audio": {
-            "input": {"format": _format(config.input_format), "sample_rate_hz": config.input_format.rate},
-            "output": {"format": _format(config.output_format)},
-        },
     }
-    return {**theirs, **config.echo, **_audio(config), **view}
+    return {**theirs, **config.echo, "audio": _audio(config), **view}
 
 
 def _audio(config: SessionConfig) -> dict[str, Any]:
     """The client's own ``audio`` object, if it sent one, its formats named as the SDK knows them."""
-    audio = config.echo.get("audio")
+    heard, said, audio = config.input_format, config.output_format, config.echo.get("audio")
     if not isinstance(audio, dict):
-        return {}
+        return {
+            "input": {"format": _format(heard), "sample_rate_hz": heard.rate},
+            "output": {"format": _format(said)},
+        }
     shown = dict(audio)
-    for side, format_ in (("input", config.input_format), ("output", config.output_format)):
+    for side, format_ in (("input", heard), ("output", said)):
         own = audio.get(side)
-        if isinstance(own, dict) and "format" in own and not _is_known(own["format"]):
+        if side in audio and not isinstance(own, dict):
+            del shown[side]
+        elif own is not None and "format" in own and not _is_known(own["format"]):
             rate = {} if format_.rate is None else {"sample_rate_hz": format_.rate}
             shown[side] = {**rate, **own, "format": _format(format_)}
-    return {"audio": shown}
+    return shown
 
 
 def _is_known(value: Any) -> bool:

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.session.backend import AudioDelta, TextDelta, TurnEnd
+from orchestrator.session.fence import Fence
+from orchestrator.wire.errors import ServerFault
 from tests.realtime.serving import VOICE, Scripted, eventually
 from tests.realtime.talker import Talker, pcm16
 
@@ -94,3 +97,44 @@ async def test_a_spoken_message_takes_its_place() -> None:
         events = await say(t, "between", sound(), previous_item_id="one")
         places = [e["previous_item_id"] for e in events if "previous_item_id" in e]
         assert places and set(places) == {"one"}
+
+
+async def test_nothing_follows_a_message_that_nobody_has_seen() -> None:
+    """A message has its place from when it is told on: not while the model has not taken it yet."""
+    auto = replace(VOICE, auto_response=True, holds_turn_input=False)
+    async with Scripted(auto) as server, Talker(server.url, opening={}) as t:
+        server.backend().hold("tell")
+        await t.ask("hello", id="X")
+        await eventually(lambda: "tell" in server.backend().methods())
+        server.backend().emit(TextDelta(Fence(), "I say"), AudioDelta(Fence(), bytes(480), 24000, ()))
+        answer = await t.until("conversation.item.added")
+        assert answer["previous_item_id"] is None
+        assert (await say(t, "X", sound()))[-1]["error"]["param"] == "item.id"
+        server.backend().free("tell")
+        added = await t.until("conversation.item.added")
+        assert (added["item"]["id"], added["previous_item_id"]) == ("X", answer["item"]["id"])
+
+
+async def test_a_message_that_the_model_refuses_is_no_item() -> None:
+    async with Scripted() as server, Talker(server.url, opening={}) as t:
+        server.backend().fail("tell", ServerFault("no", code="engine_error"))
+        await t.ask("hello", id="X", status="completed")
+        await t.error("engine_error")
+        await t.send("conversation.item.retrieve", item_id="X")
+        await t.error("item_not_found")
+        await t.ask("hello", id="X")
+        assert (await t.until("conversation.item.added"))["previous_item_id"] is None
+
+
+async def test_a_text_response_has_no_sound_whatever_the_model_does() -> None:
+    async with Scripted() as server, Talker(server.url, opening={}) as t:
+        await t.ask("in words?")
+        await t.send("response.create", response={"modalities": ["text"]})
+        await eventually(server.asked)
+        fence = server.asked()[-1]
+        sounds = AudioDelta(fence, bytes(480), 24000, ())
+        server.backend().emit(sounds, TextDelta(fence, "words"), sounds, TurnEnd(fence))
+        done = await t.until("response.done")
+        assert done["response"]["output"][0]["content"] == [{"type": "output_text", "text": "words"}]
+        assert not t.of("response.output_audio.delta")
+        assert done["vllm_omni"]["playback"]["generated_ms"] == 0
