@@ -66,7 +66,7 @@ class DuplexSocket:
         except InvalidURI as error:
             raise Unreachable(str(error)) from error
         except (OSError, WebSocketException) as error:
-            raise Unreachable(f"{PATH}: {error or type(error).__name__}") from error
+            raise Unreachable(f"{PATH}: {str(error) or type(error).__name__}") from error
 
     def __enter__(self) -> DuplexSocket:
         return self

@@ -77,8 +77,8 @@ def demo(stack: ExitStack) -> None:
     step("what came of it")
     show({"served API": OUT / "served", "vigil replay": OUT / "replay"})
     console.print(
-        "The model behind it says a script, whatever it sees. The prompts, the timing, the cache and the\n"
-        "bytes are those of a real engine; make eval shows a model that sees.",
+        "The model behind it says a script, whatever it sees. The prompts, the timing, the cache and the"
+        " bytes are those of a real engine; make eval shows a model that sees.",
         style="yellow",
     )
     for name in ("served", "replay"):

@@ -36,7 +36,7 @@ class EngineInstances:
                     return None
                 return _start_time(await _text(response))
         except httpx.ConnectError as away:
-            raise EngineUnreachable(f"no metrics of {name}: {away or type(away).__name__}") from away
+            raise EngineUnreachable(f"no metrics of {name}: {str(away) or type(away).__name__}") from away
         except httpx.HTTPError:
             return None  # it is busy, or speaks otherwise; openings say more
 

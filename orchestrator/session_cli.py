@@ -132,6 +132,8 @@ def sources(session: Name, server: Server = None, api_key: ApiKey = None, json: 
         return
     for each in found:
         typer.echo(f"{line(each)}, {each['source']}")
+    if not found:
+        typer.echo(f"vigil: nothing is shown to {session}", err=True)
 
 
 @app.command()

@@ -171,6 +171,10 @@ class Sources:
         self._past: Counter[str] = Counter()
         self._closed = False
 
+    def allow(self, wanted: str) -> None:
+        """Raises ``VigilError`` where ``add`` would not even open it."""
+        self._rules.location(wanted)
+
     async def add(self, session: Session, tenant: str, wanted: str, charge: Charge) -> dict[str, Any]:
         """Begin to show a source to the session. All methods raise ``VigilError``.
 

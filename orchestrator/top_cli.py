@@ -289,7 +289,7 @@ def _scrape(http: httpx.Client) -> Scrape:
     try:
         response = http.get("/metrics")
     except (httpx.HTTPError, httpx.InvalidURL) as away:
-        raise Away(f"can't reach {http.base_url}: {away or type(away).__name__}") from away
+        raise Away(f"can't reach {http.base_url}: {str(away) or type(away).__name__}") from away
     if response.status_code != 200:
         raise TopError(f"{http.base_url} answered with status {response.status_code}; is the key right?")
     return read(response.text)

@@ -57,7 +57,7 @@ def check(
     except SetupError as error:
         _fail(error.message, error.exit_code)
     except (SpeechError, TimeoutError) as error:
-        _fail(f"the voice does not speak: {error or 'it took too long'}", Exit.FAILED)
+        _fail(f"the voice does not speak: {str(error) or 'it took too long'}", Exit.FAILED)
     if out is not None:
         try:
             out.write_bytes(write_wav(pcm16_to_float(said.pcm), said.rate_hz))

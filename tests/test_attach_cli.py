@@ -83,6 +83,8 @@ async def test_a_source_is_left_and_detached(tmp_path: Path) -> None:
         assert gone.stdout.strip() == f"detached {source_id}"
         (session,) = served.core.registry.sessions()
         assert served.core.sources.of(session) == [] and session.is_open
+        listed = await vigil("session", "sources", "cam", "--server", served.url)
+        assert listed.exit_code == 0 and listed.stderr.strip() == "vigil: nothing is shown to cam"
 
 
 async def test_ctrl_c_detaches(tmp_path: Path) -> None:

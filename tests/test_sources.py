@@ -103,6 +103,7 @@ async def test_only_what_is_allowed_is_opened(tmp_path: Path, wanted: str) -> No
     ):
         response = await served.client.post(URL, json={"source": wanted})
         assert (response.status_code, error(response)["code"]) == (403, "source_not_allowed")
+        assert not served.core.registry.sessions(), "none begins with it"
 
 
 def test_by_default_nothing_is_allowed() -> None:

@@ -12,6 +12,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from orchestrator.wire.audio import write_wav
 from tests.api.serving import Served
 from tests.fakes.clips import make_clip
 from tests.fakes.engine import FakeEngine, Pace, Seen
@@ -107,6 +110,11 @@ async def test_a_session_is_joined_and_left(tmp_path: Path) -> None:
 
 
 async def test_what_goes_wrong_is_said_in_one_line(tmp_path: Path) -> None:
+    recording = tmp_path / "said.wav"
+    recording.write_bytes(write_wav(np.zeros(16000, np.float32), 16000))
+    cut = tmp_path / "cut.wav"
+    cut.write_bytes(b"RIFF")
+    played = ("--out", str(tmp_path / "heard.wav"))
     async with FakeEngine(answers) as engine, Served(engine, tmp_path, **UNGATED) as served:
         for url, flags, why in (
             ("http://127.0.0.1:9", (), "is vigil serve running there?"),
@@ -115,6 +123,8 @@ async def test_what_goes_wrong_is_said_in_one_line(tmp_path: Path) -> None:
             (served.url, ("--model", "nobody"), "nobody"),
             (served.url, ("--session", "nobody"), "no session nobody"),
             (served.url, ("--image", str(tmp_path / "none.jpg")), "none.jpg"),
+            (served.url, ("--audio", str(recording), *played), "does not hear; vigil serve --ears-model"),
+            (served.url, ("--audio", str(cut), *played), "not a wav file: it ends too early."),
         ):
             async with talking(url, *flags) as process:
                 _, err = await said(process, "")

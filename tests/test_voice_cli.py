@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bridges.circuit import RealClock
+from orchestrator import voice_cli
 from orchestrator.cli import app
 from orchestrator.exits import SetupError
 from orchestrator.setting_groups import VoiceGroup
@@ -28,6 +29,12 @@ def test_a_voice_that_works_says_how_quickly(tmp_path: Path) -> None:
 def test_a_recording_that_can_not_be_kept_is_said(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["voice", "check", "Hello.", "--out", str(tmp_path / "no" / "said.wav")])
     assert done.exit_code == 2 and "can't write" in done.stderr
+
+
+def test_a_voice_that_takes_too_long_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voice_cli, "_CHECK_S", 0.0)
+    done = CliRunner().invoke(app, ["voice", "check", "Hello."])
+    assert done.exit_code == 1 and "it took too long" in done.stderr
 
 
 def test_a_voice_that_cannot_says_what_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ async def dial(url: str, options: LinkOptions, clock: Clock, handshake_s: float)
         told = f"{url} answered with status {status}; does it serve duplex sessions?"
         raise LinkError(LinkCode.CONNECT_FAILED, told, retryable=status >= 500) from error
     except (OSError, InvalidHandshake, EOFError) as error:
-        told = f"can't reach {url}: {error or 'no answer'}"
+        told = f"can't reach {url}: {str(error) or 'no answer'}"
         raise LinkError(LinkCode.CONNECT_FAILED, told, retryable=True) from error
 
 

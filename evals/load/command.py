@@ -205,7 +205,7 @@ async def _served(job: Job) -> dict[str, Any]:
         async with httpx.AsyncClient(headers=headers, trust_env=False, timeout=10.0) as http:
             response = await http.get(job.url + "/v1/models")
     except (httpx.HTTPError, httpx.InvalidURL) as away:
-        told = f"can't reach {job.url}: {away or type(away).__name__}; is vigil serve running there?"
+        told = f"can't reach {job.url}: {str(away) or type(away).__name__}; is vigil serve running there?"
         raise _Away(told) from away
     if response.status_code in (401, 403):
         raise _Unusable(f"{job.url} wants another key: --api-key")

@@ -94,7 +94,7 @@ class Asker:
                         raise SpeechError(chunk.instead, "another voice would speak in its place")
                     pcm += chunk.pcm
         except (SpeechError, TimeoutError) as error:
-            told = f"the voice that speaks questions failed: {error or f'{TEXT_S:g} s were not enough'}"
+            told = f"the voice that speaks questions failed: {str(error) or f'{TEXT_S:g} s were not enough'}"
             raise ReplayError(Exit.FAILED, "voice_failed", told) from error
         if not pcm:
             raise ReplayError(Exit.FAILED, "voice_failed", f"the voice has no sound for {text[:80]!r}")

@@ -138,6 +138,9 @@ class SessionRecords(Protocol):
 class SessionSources(Protocol):
     """Files and streams that the service shows to a session. All raise ``VigilError``."""
 
+    def allow(self, wanted: str) -> None:
+        """Raises where ``add`` would not even open it."""
+
     async def add(
         self, session: Session, tenant: str, wanted: str, charge: Callable[[int], None]
     ) -> dict[str, Any]:

@@ -40,12 +40,14 @@ async def add_source(
     wanted = parse_object(raw).get("source")
     if not isinstance(wanted, str) or not wanted.strip():
         raise InvalidRequest('name the source as {"source": "rtsp://..."}', param="source")
+    wanted = wanted.strip()
+    context.sources.allow(wanted)  # before a session begins with it
     caller.decides()
     session = context.registry.owned(caller.tenant, alias)
     if session is None:
         choice = choose_persona(None, context.personas, context.languages)
         session = await chat.open(caller.tenant, alias, choice)
-    return await context.sources.add(session, caller.tenant, wanted.strip(), caller.shows)
+    return await context.sources.add(session, caller.tenant, wanted, caller.shows)
 
 
 @router.get("/v1/sessions/{session_id}/sources", dependencies=[Depends(brought_home)])

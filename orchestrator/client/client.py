@@ -208,7 +208,7 @@ class VigilClient:
         except InvalidStatus as refused:
             await self._fail(_refusal(self._server, refused))
         except (OSError, InvalidHandshake) as error:
-            told = f"can't reach {self._server}: {error or 'no answer'}; is vigil serve running there?"
+            told = f"can't reach {self._server}: {str(error) or 'no answer'}; is vigil serve running there?"
             await self._fail(ClientError("connection_failed", told))
         except ValueError as error:
             await self._fail(ClientError("invalid_event", f"{self._server} sent what is no event: {error}"))

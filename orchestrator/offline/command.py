@@ -75,12 +75,18 @@ async def _run(offline: Offline, stop: asyncio.Event) -> Played:
 
 
 async def _wanted(options: PlayOptions) -> tuple[Codec, int]:
-    """What the service says its model hears; without a word about that, what most do."""
+    """What the service says its model hears; without a word about that, what most do.
+
+    :raises ClientError: it hears nothing
+    """
     headers = {"authorization": f"Bearer {options.api_key}"} if options.api_key else {}
     try:
         async with httpx.AsyncClient(base_url=options.server, headers=headers, trust_env=False) as http:
             answer = await http.get("/v1/models")
-            heard = answer.json()["data"][0]["audio_input"]
+            served = answer.json()["data"][0]
+            if (heard := served["audio_input"]) is None:
+                told = f"{served['id']} does not hear; vigil serve --ears-model gives it ears"
+                raise ClientError("invalid_input_modality", told)
             return Codec(heard["format"]), int(heard["rate_hz"])
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError):
         return options.codec, options.rate_hz  # who opens the session is told what is wrong

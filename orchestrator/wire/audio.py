@@ -146,7 +146,7 @@ def read_wav(data: bytes) -> tuple[Samples, int]:
             frames = file.readframes(file.getnframes())
     except (wave.Error, EOFError) as error:
         raise InvalidRequest(
-            f"Not a WAV file: {error or 'it ends too early'}.", code="bad_audio", param="audio"
+            f"Not a WAV file: {str(error) or 'it ends too early'}.", code="bad_audio", param="audio"
         ) from error
     samples = pcm16_to_float(frames[: len(frames) // (2 * channels) * 2 * channels])
     return samples.reshape(-1, channels).mean(axis=1, dtype=np.float32), rate
