@@ -11,6 +11,8 @@ taken off. Watching sessions tell the way in with decoding in it (``frame_to_req
 was asked for: nearly the same on a busy machine. ``core_wait_share`` is how much of the time the service's
 event loop was ready to run and the machine ran something else on its cores, the engine and the generator
 included: no work of the service's own, and in the overhead all the same (Linux alone tells it).
+``bare_work_ms``, taken before the load begins, is what the machine makes of a piece of work that nothing is
+in the way of: the overhead of a tick has several such pieces in it.
 Prints one JSON object and ends with 1 if a check failed; missing the target is told and fails nothing.
 """
 
@@ -30,7 +32,7 @@ import httpx
 import orjson
 import psutil
 
-from evals.bench.machine import machine
+from evals.bench.machine import bare_work_ms, machine
 from evals.bench.stand import Stand, standing
 
 SAMPLE_S = 1.0
@@ -55,6 +57,7 @@ async def soak(
     """:param folder: for the service's data; :param warm_s: after which memory has to be flat
     :param profile: tell where the service's processor time goes after the warm-up
     """
+    bare = bare_work_ms()
     async with standing(folder, LIMITS, profile=profile) as stand:
         generator = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "evals.bench.soak_load", "--url", stand.route),
@@ -83,6 +86,7 @@ async def soak(
         "cpu_ms_per_tick": round(per_tick_s * 1000, 3),
         "cores_per_100_sessions_at_1_hz": round(per_tick_s * 100, 3),
         "core_wait_share": round(core_wait_s / lasted_s, 4),
+        "bare_work_ms": bare,
         **profiled,
         "sessions": sessions,
         "seconds": seconds,

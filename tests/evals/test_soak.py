@@ -23,6 +23,7 @@ async def test_a_small_soak(tmp_path: Path) -> None:
     assert told["frame_to_request_ms"]["count"] > 0
     assert told["overhead_p99_ms"] is not None
     assert told["left"] == dict.fromkeys(told["left"], 0)
+    assert 0 < told["bare_work_ms"]["p50"] <= told["bare_work_ms"]["p99"] <= told["bare_work_ms"]["max"]
     assert set(told["cpu_share"]) == {"server", "engine", "generator"}
 
 
