@@ -13,6 +13,7 @@ import numpy as np
 from bridges.asr import RATE_HZ, AsrError, Samples, Segment, words_of
 from bridges.circuit import Clock, RealClock
 from bridges.timing import Durations
+from bridges.tls import trusted
 
 IN_WORK, WAITING = 4, 64
 """Requests at a time, and speech that waits for one of them to end."""
@@ -48,6 +49,7 @@ class HttpTranscriber:
             timeout=httpx.Timeout(None, connect=_CONNECT_S),
             transport=transport,
             trust_env=False,
+            verify=trusted(),
         )
 
     async def transcribe(

@@ -12,6 +12,7 @@ from prometheus_client.samples import Sample
 
 from bridges.engine import EngineTimeout, EngineUnreachable
 from bridges.engine_errors import message_of, refusal
+from bridges.tls import trusted
 
 _PREFIX = "vllm:"
 
@@ -94,7 +95,7 @@ class EngineMetrics:
         headers = {"authorization": f"Bearer {api_key}"} if api_key else None
         self._url = base_url.rstrip("/").removesuffix("/v1").rstrip("/") + "/metrics"
         self._timeout_s = timeout_s
-        self._http = httpx.AsyncClient(headers=headers, timeout=timeout_s, trust_env=False)
+        self._http = httpx.AsyncClient(headers=headers, timeout=timeout_s, trust_env=False, verify=trusted())
 
     async def load(self) -> EngineLoad:
         """One reading.

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Collection
 
 import httpx
 
+from bridges.tls import trusted
+
 _PORTS = {"http": 80, "https": 443}
 _REDIRECTS = 3
 
@@ -50,7 +52,10 @@ class ImageFetcher:
         self._timeout_s = timeout_s
         self._resolve = resolve
         self._http = httpx.AsyncClient(
-            timeout=httpx.Timeout(timeout_s), trust_env=False, limits=httpx.Limits(max_connections=16)
+            timeout=httpx.Timeout(timeout_s),
+            trust_env=False,
+            verify=trusted(),
+            limits=httpx.Limits(max_connections=16),
         )
 
     async def fetch(self, url: str) -> bytes:

@@ -13,6 +13,7 @@ from bridges.deadline import DeadlineWatch
 from bridges.engine import Deadlines, EngineBroken, EngineServerError, EngineUnreachable
 from bridges.engine_errors import message_of, refusal
 from bridges.sse import EventTooLarge, SseParser
+from bridges.tls import trusted
 
 _ANSWER_BYTES = 8 * 2**20
 _ERROR_BYTES = 64 * 1024
@@ -48,6 +49,7 @@ class TextEngine:
             timeout=httpx.Timeout(None, connect=connect_s),
             limits=httpx.Limits(max_connections=max_connections, keepalive_expiry=4.0),
             trust_env=False,
+            verify=trusted(),
         )
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:

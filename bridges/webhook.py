@@ -17,6 +17,8 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
+from bridges.tls import trusted
+
 _SECRET_PREFIX = "whsec_"
 _RETRIED = frozenset({408, 409, 425, 429})
 _CONNECT_S = 5.0
@@ -68,6 +70,7 @@ class Webhook:
             limits=httpx.Limits(max_connections=max_connections),
             follow_redirects=False,
             trust_env=False,
+            verify=trusted(),
         )
 
     async def post(self, event_id: str, body: bytes) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import httpx
 
 from bridges.engine import EngineUnreachable
+from bridges.tls import trusted
 
 _START = "process_start_time_seconds"
 _TIMEOUT_S = 5.0
@@ -19,7 +20,7 @@ class EngineInstances:
     def __init__(self, urls: Mapping[str, str], api_key: str | None) -> None:
         self._urls = dict(urls)
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = httpx.AsyncClient(timeout=_TIMEOUT_S, headers=headers, trust_env=False)
+        self._http = httpx.AsyncClient(timeout=_TIMEOUT_S, headers=headers, trust_env=False, verify=trusted())
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import orjson
 
+from bridges.tls import trusted
 from orchestrator.api.body import BodyBudget
 from orchestrator.api.context import ApiContext, ApiLimits, EngineState, MemoryView, RealtimeLimits
 from orchestrator.api.idempotency import Idempotency
@@ -219,7 +220,9 @@ class Server:
         )
         self.app = make_api(self.context)
         self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(self.app, raise_app_exceptions=False), base_url="http://127.0.0.1"
+            transport=httpx.ASGITransport(self.app, raise_app_exceptions=False),
+            base_url="http://127.0.0.1",
+            verify=trusted(),
         )
 
     async def __aenter__(self) -> Server:

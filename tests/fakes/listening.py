@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 
 import httpx
 
+from bridges.tls import trusted
 from evals.runs.service import listening
 from orchestrator.app import Core, make_app
 
@@ -25,7 +26,7 @@ class Listening:
         drain_s = self.core.settings.timeouts.drain_s
         service = listening(make_app(self.core), self.core.drain, drain_s=drain_s, port=self.port)
         self.url = (await self._listening.enter_async_context(service)).url
-        self.client = httpx.AsyncClient(base_url=self.url, timeout=120, trust_env=False)
+        self.client = httpx.AsyncClient(base_url=self.url, timeout=120, trust_env=False, verify=trusted())
 
     async def leave(self) -> None:
         await self.client.aclose()
