@@ -111,7 +111,7 @@ def _applied(body: Body, base: SessionConfig, capabilities: Capabilities) -> Ses
         input_format=_input_format(body, heard, base.input_format),
         output_format=output_format_of(body, base.output_format),
         modalities=_modalities(body, base.modalities),
-        echo=_echo(body, base.echo),
+        echo=_echo({**_flattened(heard), **body}, base.echo),
         extra_body=_passed_on(body, extra, base.extra_body),
     )
     config = _with_turn_taking(config, body, heard, extra)
@@ -310,6 +310,12 @@ def _passed_on(body: Body, extra: Body, base: Mapping[str, Any]) -> dict[str, An
         )
     voice = body.get("ref_audio")
     return passed if voice is None else {**passed, "ref_audio": voice}
+
+
+def _flattened(heard: Body) -> Body:
+    """What ``audio.input`` says that has a name of its own as well."""
+    names = {"transcription": "input_audio_transcription", "noise_reduction": "input_audio_noise_reduction"}
+    return {name: heard[own] for own, name in names.items() if own in heard}
 
 
 def _echo(body: Body, base: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -227,7 +227,7 @@ class Intake:
     # --- responses ---------------------------------------------------------------------------------------
 
     def _create(self, command: wire.ResponseCreate) -> cmd.AnyCommand:
-        body = command.response
+        body = _said(command.response)
         if not self._capabilities.response_create:
             raise Unsupported("this model decides by itself when to speak", code="unsupported")
         if body.get("tools"):
@@ -254,7 +254,7 @@ class Intake:
         return cmd.CreateResponse(
             in_history=body.get("conversation") != "none",
             metadata=metadata if isinstance(metadata, dict) else {},
-            modalities=tuple(modalities) if modalities else None,
+            modalities=tuple(dict.fromkeys(modalities)) if modalities else None,
             output_format=None if spoken_as == self._config.output_format else spoken_as,
             options=_options(body),
             event_id=command.event_id,
@@ -263,7 +263,7 @@ class Intake:
     # --- items -------------------------------------------------------------------------------------------
 
     def _item(self, command: wire.ItemCreate, now: float) -> list[cmd.AnyCommand]:
-        item = command.item
+        item = _said(command.item)
         kind, role = item.get("type", "message"), item.get("role", "user")
         if kind == "function_call_output":
             return [self._tool_output(item, command.event_id)]
@@ -389,6 +389,11 @@ class Intake:
         return [*commands, commit]
 
 
+def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Null says nothing here either."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
 def _options(body: Mapping[str, Any]) -> ResponseOptions | None:
     """Settings of one response; ``None`` when it has none."""
     if not any(body.get(key) is not None for key in _OWN_OPTIONS):
@@ -414,15 +419,15 @@ def _plain(command: wire.AnyCommand) -> cmd.AnyCommand:
     event_id = command.event_id
     match command:
         case wire.ResponseCancel(response_id=response_id):
-            return cmd.Cancel(response_id, event_id=event_id)
+            return cmd.Cancel(response_id or None, event_id=event_id)
         case wire.OutputClear(response_id=response_id):
-            return cmd.ClearOutput(response_id, event_id=event_id)
+            return cmd.ClearOutput(response_id or None, event_id=event_id)
         case wire.PlaybackAck():
             return cmd.PlaybackAck(
                 command.played_ms,
                 command.committed_ms,
-                command.response_id,
-                command.item_id,
+                command.response_id or None,
+                command.item_id or None,
                 event_id=event_id,
             )
         case wire.ItemRetrieve(item_id=item_id):
@@ -441,7 +446,8 @@ def _plain(command: wire.AnyCommand) -> cmd.AnyCommand:
             return cmd.AckEvents(seq, event_id=event_id)
         case wire.SessionClose(reason=reason):
             # A client cannot say that its session expired: that would be told as the server's doing.
-            return cmd.Close("client_close" if reason in cmd.EXPIRY_REASONS else reason, event_id=event_id)
+            theirs = bool(reason) and reason not in cmd.EXPIRY_REASONS
+            return cmd.Close(reason if theirs else "client_close", event_id=event_id)
         case wire.SessionResume():
             raise InvalidRequest(
                 "session.resume is the first message of a new socket", code="unsupported_session_resume"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 from typing import Any, Literal, cast
 
+import orjson
+
 from orchestrator.session import events as ev
 from orchestrator.session.backend import Ids, SessionConfig
 from orchestrator.session.fence import Fence
@@ -393,5 +395,6 @@ _TICK_COLUMNS = (
 def _strings(metadata: Any) -> dict[str, str] | None:
     """Response metadata as the SDK's types want it: text only."""
     return {
-        str(key): value if isinstance(value, str) else str(value) for key, value in metadata.items()
+        str(key): value if isinstance(value, str) else orjson.dumps(value).decode()
+        for key, value in metadata.items()
     } or None

@@ -186,9 +186,39 @@ async def test_a_null_says_nothing() -> None:
         assert abs(server.heard() - 16000) <= 16
         await t.send("response.cancel", response_id=None)
         await t.until("response.done")
+        item = {"id": None, "type": None, "role": None, "content": [{"type": "input_text", "text": "hello"}]}
+        await t.send("conversation.item.create", item=item, previous_item_id=None)
+        await t.until("conversation.item.done")
+        body = {
+            "output_modalities": None,
+            "modalities": ["text", "text"],
+            "conversation": None,
+            "voice": None,
+        }
+        await t.send("response.create", response={**body, "metadata": {"a": True, "b": {"c": 1}, "d": "e"}})
+        response = (await t.until("response.created"))["response"]
+        assert response["modalities"] == ["text"]
+        assert response["metadata"] == {"a": "true", "b": '{"c":1}', "d": "e"}
+        await t.send("response.cancel", response_id="")
+        await t.until("response.done")
         await t.send("session.close", reason=None)
         assert await t.closed() == (1000, "client_close")
         assert not t.of("error")
+
+
+async def test_what_is_said_of_the_users_sound_has_one_meaning_by_either_name() -> None:
+    heard = {"transcription": {"model": "whisper-1"}, "noise_reduction": {"type": "near_field"}}
+    async with Scripted() as server, Talker(server.url, opening={"audio": {"input": heard}}) as t:
+        for name, value in heard.items():
+            assert t.session[f"input_audio_{name}"] == t.session["audio"]["input"][name] == value
+        assert all(strictly.check(event) for event in t.seen)
+
+
+@pytest.mark.parametrize("audio", ["x", 5, [], {"input": 5, "output": []}])
+async def test_audio_of_a_wrong_type_is_not_shown(audio: Any) -> None:
+    async with Scripted() as server, Talker(server.url, opening={"audio": audio}) as t:
+        assert all(strictly.check(event) for event in t.seen)
+        assert isinstance(t.session["audio"], dict)
 
 
 @pytest.mark.parametrize("first", ["session.update", "session.create", "session.resume"])
