@@ -13,6 +13,7 @@ from orchestrator.session.answers import Answers
 from orchestrator.session.delivery import Delivery, backpressure
 from orchestrator.session.facts import EpochBegun, SessionEnded
 from orchestrator.session.fence import Fence
+from orchestrator.session.response import Phase
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import State, Trigger
 from orchestrator.session.turns import Turns
@@ -35,7 +36,11 @@ class Endings:
         running = [r.response_id for r in (*answers.draining, answers.active) if r is not None]
         on_its_way = self._turns.submission is not None
         if wanted in running or (wanted is None and (running or on_its_way)):
+            active = answers.active
+            in_vain = active is not None and active.requested and active.phase is Phase.CREATED
             cancelled = self._next_epoch("cancelled", "client_cancelled")
+            if in_vain:
+                self._turns.asked_in_vain()
             self._shared.do(fx.BackendCancel(cancelled, self._shared.fence, command=command))
         elif wanted is not None and not running and not answers.was_ours(wanted):
             self._shared.do(fx.Completed(command))

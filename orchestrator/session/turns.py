@@ -96,6 +96,8 @@ class Turns:
         self._retained: Payload | None = None
         self._deferred: Payload | None = None
         self._unanswered = 0
+        self._asked_of = (False, 0)
+        """What waited for an answer when one was asked for last."""
         self._append_failed = False
         self._aside: OpenItem | None = None
         self._pictures: dict[str, int] = {}
@@ -317,6 +319,11 @@ class Turns:
         """A user's message was added to the conversation; it may be answered."""
         self._unanswered += 1
 
+    def asked_in_vain(self) -> None:
+        """What was asked for last ended before a word was said: its input waits as it did before."""
+        recorded, unanswered = self._asked_of
+        self.recorded, self._unanswered = self.recorded or recorded, self._unanswered + unanswered
+
     def check_pictures(self, pictures: tuple[AppendInput, ...]) -> None:
         """Refuse a message whose pictures, with those not answered yet, are too many or too large."""
         count = len(self._pictures) + len(pictures)
@@ -426,6 +433,7 @@ class Turns:
     def _create(
         self, fence: Fence, command: CommitInput | CreateResponse | None, *, sealed: bool = False
     ) -> None:
+        self._asked_of = (self.recorded, self._unanswered)
         self.recorded, self._unanswered = False, 0
         self._pictures.clear()
         create = command if isinstance(command, CreateResponse) else CreateResponse()

@@ -198,6 +198,28 @@ async def test_case_36_overlap_decisions_are_told() -> None:
         assert done["response"]["status"] == "cancelled"
 
 
+@pytest.mark.parametrize("spoken", [False, True])
+async def test_create_cancel_create_in_one_burst_leaves_exactly_one_response(spoken: bool) -> None:
+    """What was cancelled before it said a word has answered nothing; what has said one, has."""
+    async with Scripted() as server, Talker(server.url, opening={}) as t:
+        if spoken:
+            await t.speech(800)
+            await t.send("input_audio_buffer.commit")
+        else:
+            await t.ask("well?")
+        await t.until("conversation.item.done")
+        for kind in ("create", "cancel", "create"):
+            await t.send(f"response.{kind}")
+        await eventually(lambda: len(server.asked()) == 2)
+        for fence in server.asked():
+            server.backend().emit(TextDelta(fence, "word"), TurnEnd(fence))
+        for status in ("cancelled", "completed"):
+            assert (await t.until("response.done"))["response"]["status"] == status
+        await t.send("response.create")
+        await t.error("response_create_without_input")
+        assert len(t.of("response.created")) == 2
+
+
 async def test_an_error_about_an_append_names_its_event() -> None:
     """Also one that waited for its commit, and one over a response that can't be interrupted."""
     voice = replace(VOICE, supports_barge_in=False)

@@ -15,6 +15,7 @@ from orchestrator.session.effects import (
     BackendTell,
 )
 from orchestrator.session.events import (
+    ResponseCreated,
     ResponseDone,
 )
 from orchestrator.session.fence import Fence
@@ -105,6 +106,7 @@ def test_create_cancel_create_leaves_exactly_one_response() -> None:
     d.send(append("a"))
     for command in (CreateResponse(), Cancel(), CreateResponse()):
         d.send(command)
+    assert d.rejects() == [] and len(d.of(ResponseCreated)) == 2
     fence = d.core.fence
     d.yields(*speaking("orphan", Fence(0, 1)), TurnEnd(Fence(0, 1)))
     d.yields(*speaking("kept", fence), TurnEnd(fence))
