@@ -144,7 +144,7 @@ def read_wav(data: bytes) -> tuple[Samples, int]:
                 )
             channels, rate = file.getnchannels(), file.getframerate()
             frames = file.readframes(file.getnframes())
-    except (wave.Error, EOFError) as error:
+    except (wave.Error, EOFError, RuntimeError) as error:  # the last is what it says of wrong lengths
         raise InvalidRequest(
             f"Not a WAV file: {str(error) or 'it ends too early'}.", code="bad_audio", param="audio"
         ) from error

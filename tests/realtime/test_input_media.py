@@ -207,6 +207,23 @@ async def test_case_26_older_names_take_wav_files(name: str) -> None:
         assert abs(server.heard() - 3200) <= 2
 
 
+async def test_case_26_a_broken_wav_file_costs_only_itself() -> None:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(16000)
+        out.writeframes(bytes(320))
+    whole = file.getvalue()
+    broken = [whole[:at] + b"\xff" * 4 + whole[at + 4 :] for at in range(0, 44, 2)]
+    async with Scripted(AUTO) as server, Talker(server.url, opening={}) as t:
+        for data in [*broken, *(whole[:n] for n in range(0, 44, 3))]:
+            await t.send("push_chunk", audio=base64.b64encode(data).decode() or "A===")
+        await t.answered()
+        assert {e["error"]["code"] for e in t.of("error")} <= {"bad_audio", "bad_event"}
+        assert server.registry.sessions()
+
+
 async def test_case_26_older_names_of_other_commands() -> None:
     async with Scripted(AUTO) as server, Talker(server.url, opening={}) as t:
         await t.send("audio.playback_ack", played_ms=0)

@@ -165,6 +165,35 @@ def test_wav_round_trip_and_channels() -> None:
     assert np.allclose(samples, signal, atol=1 / 32768)
 
 
+@settings(max_examples=500)
+@given(
+    st.lists(st.tuples(st.integers(0, 47), st.integers(0, 255)), max_size=6),
+    st.integers(0, 144),
+)
+def test_any_bytes_are_a_wav_file_or_bad_audio(changes: list[tuple[int, int]], length: int) -> None:
+    """Whatever its header says of lengths that are not there."""
+    data = bytearray(write_wav(tone(16000, 0.003), 16000)[:length])
+    for at, value in changes:
+        data[at : at + 1] = bytes([value]) if at < len(data) else b""
+    try:
+        samples, _ = read_wav(bytes(data))
+    except InvalidRequest as refused:
+        assert refused.code == "bad_audio"
+    else:
+        assert np.isfinite(samples).all()
+
+
+def test_a_wav_file_whose_lengths_are_wrong_is_refused() -> None:
+    whole = write_wav(tone(16000, 0.01), 16000)
+    for size in (2**32 - 1, 2**31, 1, 0):
+        for at in (4, 16, 40):
+            data = whole[:at] + size.to_bytes(4, "little") + whole[at + 4 :]
+            try:
+                read_wav(data)
+            except InvalidRequest as refused:
+                assert refused.code == "bad_audio"
+
+
 def test_output_chunks_concatenate() -> None:
     signal = tone(24000, 0.5)
     out = AudioOutput(AudioFormat(Codec.PCM16), 24000)
