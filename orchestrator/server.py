@@ -24,10 +24,15 @@ GATHERED_BYTES = 32 * 1024
 """A client that does not read is noticed before more than that is held for it."""
 
 
+FLUSH = "vigil.flush"
+"""An extension of the scope: ``now`` writes what is gathered, for whoever knows that nothing more comes."""
+
+
 class Gathered:
     """A transport that writes once for all that was written in a round of the event loop.
 
-    A response's end is a handful of events, and each write costs as much as making its event did.
+    A response's end is a handful of events, and each write costs as much as making its event did. In a full
+    house the round's end is far: ``flush`` does not wait for it.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -41,17 +46,17 @@ class Gathered:
 
     def write(self, data: bytes) -> None:
         if not self._held:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._held.append(data)
         self._size += len(data)
         if self._size > GATHERED_BYTES:
-            self._flush()
+            self.flush()
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._transport.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         held, self._held, self._size = self._held, [], 0
         if held:
             self._transport.write(held[0] if len(held) == 1 else b"".join(held))
@@ -74,6 +79,7 @@ class Sockets(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
     async def run_asgi(self) -> None:
+        self.scope["extensions"][FLUSH] = {"now": cast(Gathered, self.transport).flush}
         await super().run_asgi()
         timer, self.close_timer = self.close_timer, None
         if timer is not None:

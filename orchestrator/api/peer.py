@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -69,6 +70,8 @@ class Peer:
         """The client closed the connection in form: it had read what came before."""
         self._ahead: deque[str | bytes] = deque()
         self._gone = False
+        extension: dict[str, Any] = socket.scope.get("extensions", {}).get("vigil.flush", {})
+        self._flush: Callable[[], None] | None = extension.get("now")
 
     async def receive(self) -> str | bytes:
         """The next frame, text or binary. Raises ``Gone``."""
@@ -103,6 +106,11 @@ class Peer:
             text = orjson.dumps(translate(event.value, self._dialect)).decode()
         await self._write({"type": "websocket.send", "text": text})
         self.told = True
+
+    def flush(self) -> None:
+        """Write what was sent at once, where the server gathers it."""
+        if self._flush is not None:
+            self._flush()
 
     async def pass_on(self, frame: str | bytes) -> None:
         """Write a frame as another process made it; raises ``Gone``."""

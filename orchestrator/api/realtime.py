@@ -345,6 +345,8 @@ class _Call:
         reason = "session_closed"
         async for event in seat:
             await self._peer.send(event)
+            if not seat.has_more:
+                self._peer.flush()
             if event.type in ("session.closed", "session.expired"):
                 reason = str(event.value["reason"])
         if not seat.displaced:

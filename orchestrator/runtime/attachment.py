@@ -57,6 +57,11 @@ class Attachment(AsyncIterator[Written]):
         """Another socket has taken the place."""
         return self._on_leave is not None and not self._core.is_seated(self.generation)
 
+    @property
+    def has_more(self) -> bool:
+        """The next event is there already."""
+        return bool(self._next or self._aside)
+
     def wake(self) -> None:
         self._wake.set()
 
