@@ -6,10 +6,11 @@ sessions notice nothing.
 """
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
-from orchestrator.session.backend import Action, AudioDelta, BackendOutput, Decision, TextDelta
+from orchestrator.session.backend import Action, BackendOutput, Decision, TextDelta
 from orchestrator.session.commands import AppendInput
 from orchestrator.session.fence import Fence
 from orchestrator.wire.errors import ServerFault, VigilError
@@ -64,7 +65,7 @@ async def test_an_absurd_output_breaks_the_core() -> None:
     rig = await open_rig()
     await active(rig)
     events = rig.session.events()
-    rig.backend.emit(AudioDelta(Fence(), b"", 0))
+    rig.backend.emit(TextDelta(Fence(), cast(Any, None)))
     await ends_with_one_error(rig, [event.type async for event in events])
 
 
