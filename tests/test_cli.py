@@ -42,8 +42,17 @@ def test_a_service_that_is_not_there_has_one_exit_code(arguments: tuple[str, ...
 
 
 def test_a_load_says_at_once_where_its_figures_can_not_be_written(tmp_path: Path) -> None:
-    done = vigil("load", "--out", str(tmp_path / "no" / "load.json"))
-    assert done.exit_code == Exit.USAGE and "there is no folder" in done.output
+    for out in (tmp_path, tmp_path / "no" / "load.json"):
+        done = vigil("load", "--out", str(out))
+        assert done.exit_code == Exit.USAGE and "it is a folder, or in none" in done.output
+
+
+def test_scenes_that_can_not_be_made_leave_nothing(tmp_path: Path) -> None:
+    done = vigil("eval", "scenes", str(tmp_path / "made"), "--count", "1", "--minutes", "0.6")
+    assert done.exit_code == Exit.USAGE and "too short" in done.output and not (tmp_path / "made").exists()
+    (tmp_path / "file").touch()
+    done = vigil("eval", "scenes", str(tmp_path / "file" / "made"), "--count", "1", "--minutes", "1.3")
+    assert done.exit_code == Exit.USAGE and "can't write to" in done.output
 
 
 @pytest.fixture

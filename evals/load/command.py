@@ -94,8 +94,8 @@ def load(
         console.width = WIDTH
     try:
         width, height = _size(size)
-        if out is not None and not out.parent.is_dir():
-            raise _Unusable(f"can't write {out}: there is no folder {out.parent}")
+        if out is not None and (out.is_dir() or not out.parent.is_dir()):
+            raise _Unusable(f"can't write {out}: it is a folder, or in none")
         told = asyncio.run(
             _run(
                 console,
@@ -123,10 +123,13 @@ def load(
     except _Unusable as unusable:
         _fail(str(unusable), unusable.exit_code)
     text = orjson.dumps(told, option=orjson.OPT_INDENT_2).decode() + "\n"
-    if out is not None:
-        out.write_text(text)
     if json:
         sys.stdout.write(text)
+    if out is not None:
+        try:
+            out.write_text(text)
+        except OSError as error:
+            _fail(f"can't write {out}: {error.strerror}", Exit.FAILED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ def scenes(
         clips = write(out, recipes, Written((side, side) if video else None, speech, barge_in))
     except (ValueError, SpeechError) as wrong:
         raise typer.BadParameter(str(wrong)) from wrong
+    except OSError as full:
+        raise typer.BadParameter(f"can't write to {out}: {full.strerror}") from full
     slots = sum(len(clip.slots) for clip in clips)
     hours = sum(clip.duration_s or 0 for clip in clips) / 3600
     typer.echo(f"{out / CLIPS}: {len(clips)} clips, {hours:.2f} hours, {slots} answers due")

@@ -34,11 +34,13 @@ class Written:
 def write(out: Path, recipes: Sequence[Recipe], wanted: Written) -> list[Clip]:
     """The clips of some recipes, and their videos and sound in ``videos/`` and ``sound/``. Blocks.
 
-    :raises ValueError: a recipe that can't be followed
+    :raises ValueError: a recipe that can't be followed; nothing is written then
+    :raises OSError: a file can't be written
     :raises SpeechError: speech is wanted, and there is no program for it, or it fails
     """
+    thought = [clip for recipe in recipes for clip in recipe.clips()]
     out.mkdir(parents=True, exist_ok=True)
-    clips = [_written(out, clip, wanted) for recipe in recipes for clip in recipe.clips()]
+    clips = [_written(out, clip, wanted) for clip in thought]
     write_clips(out / CLIPS, clips)
     return clips
 
