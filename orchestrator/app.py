@@ -36,6 +36,7 @@ from orchestrator.directory import Live
 from orchestrator.engine_fit import session_limits
 from orchestrator.engine_setup import Engine
 from orchestrator.exits import Exit, SetupError
+from orchestrator.folder_lock import FolderInUse
 from orchestrator.keeping import DurableKeeper, Keeper, ToldLog, TransientKeeper
 from orchestrator.native_setup import NativeEngines
 from orchestrator.native_track import NativeTrack
@@ -350,6 +351,8 @@ async def _durable(settings: Settings, clock: Clock) -> DurableKeeper:
     except StoreError as error:
         where = "store.url" if url else f"the data folder {settings.data}"
         raise SetupError(f"can't use {where}: {error}", error.code, Exit.USAGE) from error
+    except FolderInUse as used:
+        raise SetupError(f"{used}; name another with --data", "data_in_use", Exit.USAGE) from used
     except OSError as error:
         told = f"can't use the data folder {settings.data}: {error.strerror}; name another with --data"
         raise SetupError(told, "data_unusable", Exit.USAGE) from error

@@ -1,4 +1,4 @@
-"""Who uses a data folder: services share it, and nobody deletes in it behind their back."""
+"""Who uses a data folder: services with one database share it, and nobody deletes in it behind their back."""
 
 from __future__ import annotations
 

@@ -215,10 +215,12 @@ class DurableKeeper:
         :param url: of a PostgreSQL database; default: an SQLite file in the folder
         :param process: this one, where several share the database and the folder
         :raises StoreError: it can't be opened
+        :raises FolderInUse: another service keeps its sessions in the folder's own file
         :raises StoreShared: others share it, and this one is not one of several
         """
+        # No database is asked who else is there: a second service would go on with what the first is doing.
+        lock = FolderLock(data, alone=url is None)
         url = url or f"sqlite:///{data}/vigil.db"
-        lock = FolderLock(data, alone=False)
         try:
             store = await Store.open(url, data, now_ms=clock.wall_ms, keeping=keeping, process=process)
             try:

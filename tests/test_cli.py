@@ -17,6 +17,7 @@ import orchestrator.serve
 from orchestrator.cli import app
 from orchestrator.exits import Exit
 from orchestrator.flags import settings_of
+from orchestrator.folder_lock import FolderLock
 from orchestrator.settings import Settings, flag_of, leaves
 from tests.fakes.engine import FakeEngine
 
@@ -178,6 +179,17 @@ async def test_a_model_that_is_not_served(tmp_path: Path) -> None:
         done = await asyncio.to_thread(serve_here, "--engine", engine.url, "--model", "other", data=tmp_path)
     assert done.returncode == Exit.MODEL_MISSING
     assert "there" in done.stderr
+
+
+async def test_a_data_folder_that_another_service_keeps_its_sessions_in(tmp_path: Path) -> None:
+    other = FolderLock(tmp_path, alone=True)
+    try:
+        async with FakeEngine() as engine:
+            done = await asyncio.to_thread(serve_here, "--engine", engine.url, data=tmp_path)
+    finally:
+        other.release()
+    assert done.returncode == Exit.USAGE
+    assert f"a service uses {tmp_path}; name another with --data" in done.stderr
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from memory.facts import MemoryOpened, QueryClearedFact, fact_data
 from memory.render import RENDERER
+from orchestrator.folder_lock import FolderInUse
 from orchestrator.keeping import DurableKeeper, Kept, PackLasting, TransientKeeper
 from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.registry import SessionSpec
@@ -37,9 +38,25 @@ async def begun(keeper: DurableKeeper, wanted: SessionSpec, pack: Pack = PACK) -
     return kept
 
 
+async def after_a_crash(folder: Path, before: DurableKeeper) -> DurableKeeper:
+    """The keeper of the next process; a process that ends in any way lets go of the folder."""
+    before._lock.release()
+    return await DurableKeeper.open(folder, CLOCK)
+
+
+async def test_a_second_service_does_not_share_a_folder_without_a_database(tmp_path: Path) -> None:
+    """It would go on with sessions that the first one is at work on."""
+    first = await DurableKeeper.open(tmp_path, CLOCK)
+    with pytest.raises(FolderInUse):
+        await DurableKeeper.open(tmp_path, CLOCK)
+    await first.aclose()
+    await (await DurableKeeper.open(tmp_path, CLOCK)).aclose()
+
+
 async def test_a_session_that_a_crash_cut_off_goes_on(tmp_path: Path) -> None:
-    await begun(await DurableKeeper.open(tmp_path, CLOCK), spec())
-    after = await DurableKeeper.open(tmp_path, CLOCK)
+    before = await DurableKeeper.open(tmp_path, CLOCK)
+    await begun(before, spec())
+    after = await after_a_crash(tmp_path, before)
     kept = await after.keep(spec(), PackLasting(PACK))
     assert list(kept.history) == [FACT]
     await after.aclose()
@@ -82,8 +99,9 @@ async def test_a_session_that_is_still_leaving_is_never_taken_up(tmp_path: Path)
 
 @pytest.mark.parametrize("other", [{"model": "other"}, {"tenant": "work"}, {"alias": "door"}])
 async def test_another_model_tenant_or_alias_begins_anew(tmp_path: Path, other: dict[str, str]) -> None:
-    await begun(await DurableKeeper.open(tmp_path, CLOCK), spec())
-    after = await DurableKeeper.open(tmp_path, CLOCK)
+    before = await DurableKeeper.open(tmp_path, CLOCK)
+    await begun(before, spec())
+    after = await after_a_crash(tmp_path, before)
     kept = await after.keep(spec(**other), PackLasting(PACK))
     assert list(kept.history) == []
     await after.aclose()
@@ -91,10 +109,11 @@ async def test_another_model_tenant_or_alias_begins_anew(tmp_path: Path, other: 
 
 async def opened_and_kept(tmp_path: Path) -> DurableKeeper:
     """A session of ``PACK`` that a crash cut off, and the keeper of the process after it."""
-    kept = await (await DurableKeeper.open(tmp_path, CLOCK)).keep(spec(), PackLasting(PACK))
+    before = await DurableKeeper.open(tmp_path, CLOCK)
+    kept = await before.keep(spec(), PackLasting(PACK))
     kept.log.append(OPENED.kind, fact_data(OPENED))
     await kept.log.flush()
-    return await DurableKeeper.open(tmp_path, CLOCK)
+    return await after_a_crash(tmp_path, before)
 
 
 async def test_an_edited_pack_comes_with_the_old_one(tmp_path: Path) -> None:
@@ -115,11 +134,12 @@ async def test_a_pack_with_other_tags_begins_anew(tmp_path: Path) -> None:
 
 
 async def test_a_session_whose_pack_cannot_be_read_begins_anew(tmp_path: Path) -> None:
-    kept = await (await DurableKeeper.open(tmp_path, CLOCK)).keep(spec(), PackLasting(PACK))
+    before = await DurableKeeper.open(tmp_path, CLOCK)
+    kept = await before.keep(spec(), PackLasting(PACK))
     gone = OPENED.model_copy(update={"pack_digest": "gone"})
     kept.log.append(gone.kind, fact_data(gone))
     await kept.log.flush()
-    after = await DurableKeeper.open(tmp_path, CLOCK)
+    after = await after_a_crash(tmp_path, before)
     assert list((await after.keep(spec(), PackLasting(PACK))).history) == []
     await after.aclose()
 
