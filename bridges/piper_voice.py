@@ -78,18 +78,18 @@ class PiperVoice:
         try:
             self._number += 1
             number = self._number
-            await self._ask(number, text)
+            head, pcm = await self._first_answer(number, text)
             while True:
+                # Those with another number are the rest of a text that was cut off.
+                if head.get("id") == number:
+                    if "error" in head:
+                        done = True
+                        raise SpeechError("speech_failed", f"Piper: {head['error']}")
+                    if head.get("done"):
+                        done = True
+                        return
+                    yield RawSound(np.frombuffer(pcm, "<i2").astype(np.int16), head["rate"])
                 head, pcm = await self._answer(self._options.gap_s)
-                if head.get("id") != number:
-                    continue  # the rest of a text that was cut off
-                if "error" in head:
-                    done = True
-                    raise SpeechError("speech_failed", f"Piper: {head['error']}")
-                if head.get("done"):
-                    done = True
-                    return
-                yield RawSound(np.frombuffer(pcm, "<i2").astype(np.int16), head["rate"])
         except TimeoutError:
             await self._end()
             raise SpeechError("speech_timeout", "Piper gave no sound in time") from None
@@ -110,8 +110,22 @@ class PiperVoice:
         finally:
             self.waiting -= 1
 
+    async def _first_answer(self, number: int, text: str) -> tuple[dict[str, Any], bytes]:
+        """A process may have died since it was last asked, and nobody know: then another one is, once."""
+        was_there = self._process is not None and self._process.returncode is None
+        try:
+            await self._ask(number, text)
+            return await self._answer(self._options.gap_s)
+        except TimeoutError:
+            raise
+        except (OSError, EOFError):
+            if not was_there:
+                raise
+        await self._end()
+        await self._ask(number, text)
+        return await self._answer(self._options.gap_s)
+
     async def _ask(self, number: int, text: str) -> None:
-        """A process may have died since it was last spoken to: then another one is asked, once."""
         request = json.dumps({"id": number, "text": text}).encode() + b"\n"
         if self._process is None or self._process.returncode is not None:
             await self._start()

@@ -146,11 +146,13 @@ def _read(name: str, source: str) -> Pack:
     try:
         whole = json.loads(source)
         model = _ModelFile.model_validate(whole["model"])
-        files = dict(whole["files"])
+        files: dict[str, str] = dict(whole["files"])
     except ValidationError as error:
         raise PackError(f"{name}/model.toml: {error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise PackError(f"{name}: this is no prompt pack: {error}") from error
+    if not all(isinstance(text, str) for text in files.values()):
+        raise PackError(f"{name}: this is no prompt pack: a file of it is no text")
     return _build(model, files, source)
 
 
@@ -262,10 +264,15 @@ def _phrases(files: Mapping[str, str], language: str) -> Phrases:
     name = f"phrases.{language}.toml"
     if name not in files:
         raise PackError(f"{name} is missing")
-    texts = tomllib.loads(files[name])
+    try:
+        texts = tomllib.loads(files[name])
+    except tomllib.TOMLDecodeError as error:
+        raise PackError(f"{name}: {error}") from error
     if texts.keys() != PHRASE_FIELDS.keys():
         wrong = ", ".join(sorted(texts.keys() ^ PHRASE_FIELDS.keys()))
         raise PackError(f"{name}: missing or unknown: {wrong}")
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise PackError(f"{name}: a phrase is a text")
     for key, fields in PHRASE_FIELDS.items():
         _check_fields(f"{name}: {key}", texts[key], fields, exact=True)
     return Phrases(texts)

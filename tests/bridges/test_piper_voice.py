@@ -82,6 +82,15 @@ async def test_a_process_that_died_between_two_texts_is_replaced(tmp_path: Path)
         assert any(chunk.pcm for chunk in chunks) and voice.starts == 2
 
 
+async def test_a_process_of_which_nobody_knows_that_it_died_is_replaced(tmp_path: Path) -> None:
+    async with scripted(tmp_path) as (speaker, voice, _):
+        await said(speaker, "Hello there. ")
+        assert voice.pid is not None
+        psutil.Process(voice.pid).kill()
+        chunks = await said(speaker, "Hello again. ")
+        assert any(chunk.pcm for chunk in chunks) and voice.starts == 2
+
+
 async def test_who_is_cut_off_stops_the_text_and_the_next_one_is_whole(tmp_path: Path) -> None:
     async with scripted(tmp_path) as (speaker, voice, _):
         async with aclosing(speaker.speak(words_of("A long story that goes on. " * 8), None, "en")) as chunks:

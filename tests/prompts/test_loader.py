@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from prompts.loader import PACKS, PackError, load_pack, pack_names
+from prompts.loader import PACKS, PackError, load_pack, pack_names, pack_of
 
 
 @pytest.mark.parametrize("name", pack_names())
@@ -70,6 +71,8 @@ def test_digest_covers_every_file(tmp_path: Path) -> None:
         ("model.toml", 'watch_personas = ["talkative"]', 'watch_personas = ["loud"]', "loud"),
         ("phrases.en.toml", "{seconds}", "{minutes}", "time_tag"),
         ("phrases.en.toml", "no_query =", "noquery =", "no_query"),
+        ("phrases.en.toml", "no_query =", "no_query ", r"phrases\.en\.toml: "),
+        ("phrases.en.toml", "no_query =", "no_query = 7 #", "a phrase is a text"),
         ("summary.en.txt", "{query}", "", "summary.en.txt"),
         ("solver.en.txt", "{target}", "few", "solver.en.txt"),
         ("phrases.en.toml", "[Question] {text}", "[Question]", "solver_question"),
@@ -100,3 +103,14 @@ def test_missing_files_and_packs(tmp_path: Path) -> None:
     (loop / "model.toml").write_text('base = "nobody"\n')
     with pytest.raises(PackError, match="nobody"):
         load_pack(str(loop))
+
+
+@pytest.mark.parametrize("text", [None, 7, "=", ["time_tag"]])
+def test_a_kept_pack_that_was_damaged_is_no_pack(text: object) -> None:
+    kept = json.loads(load_pack("joyvl").source)
+    for name in kept["files"]:
+        damaged = kept | {"files": kept["files"] | {name: text}}
+        if text == "=" and not name.endswith(".toml"):
+            continue  # a poor text, but one
+        with pytest.raises(PackError):
+            pack_of(json.dumps(damaged))
