@@ -86,7 +86,7 @@ class Conversation:
         item = command.item
         text = "".join(part.text for part in item.content if part.kind == "input_text")
         if command.pictures:
-            self._turns.check_pictures(command.pictures)
+            self._turns.pictures.check(command.pictures)
             self._shared.move(Trigger.INPUT)
         if item.role == "user" and text.strip():
             self._history.hold(item.item_id, command.previous_item_id)

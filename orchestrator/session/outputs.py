@@ -142,5 +142,5 @@ class Outputs:
             error_code,
         )
         self._accounts.operations.answer(outcome)
-        self._turns.answered(operation_id)
+        self._turns.pictures.over(operation_id)
         self._shared.do(Answered(outcome))

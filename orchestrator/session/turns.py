@@ -36,17 +36,14 @@ from orchestrator.session.input_ledger import HeldUnit, InputAccounts, OpenItem,
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import Trigger
 from orchestrator.session.told import QueryAsked, ResponseOptions
+from orchestrator.session.waiting_pictures import WaitingPictures
 from orchestrator.wire.errors import (
     Conflict,
     InvalidRequest,
-    ResourceExhausted,
     ServerFault,
     Unsupported,
     VigilError,
 )
-
-MAX_PICTURES, MAX_PICTURE_BYTES = 8, 4 * 1024 * 1024
-"""Pictures of messages that may wait for an answer."""
 
 STALE_FENCE = "stale_fence"
 """Code of input that a cancel, clear or close overtook before the backend had it."""
@@ -100,7 +97,7 @@ class Turns:
         """What waited for an answer when one was asked for last."""
         self._append_failed = False
         self._aside: OpenItem | None = None
-        self._pictures: dict[str, int] = {}
+        self.pictures = WaitingPictures()
 
     def open_item(self, item_id: str | None = None) -> OpenItem:
         """:param item_id: of a spoken message, which is an item of its own; the one that the user is in the
@@ -324,20 +321,10 @@ class Turns:
         recorded, unanswered = self._asked_of
         self.recorded, self._unanswered = self.recorded or recorded, self._unanswered + unanswered
 
-    def check_pictures(self, pictures: tuple[AppendInput, ...]) -> None:
-        """Refuse a message whose pictures, with those not answered yet, are too many or too large."""
-        count = len(self._pictures) + len(pictures)
-        size = sum(self._pictures.values()) + sum(each.unit.size for each in pictures)
-        if count > MAX_PICTURES or size > MAX_PICTURE_BYTES:
-            raise ResourceExhausted(
-                f"at most {MAX_PICTURES} pictures and {MAX_PICTURE_BYTES} bytes of them wait for an answer",
-                code="input_backpressure",
-            )
-
     def adopt(self, pictures: tuple[AppendInput, ...]) -> None:
         """Pictures of a user's message: for the backend now, or with the turn that will be asked for."""
         for append in pictures:
-            self._pictures[append.operation_id] = append.unit.size
+            self.pictures.add(append)
             if self._shared.auto or not self._shared.capabilities.holds_turn_input:
                 self.recorded = True
                 self._shared.do(BackendAppend(append.unit, self._shared.fence, (append,)))
@@ -348,10 +335,6 @@ class Turns:
         """Pictures of a message that was refused, or that the session's end overtook: nothing is kept."""
         for append in pictures:
             self._accounts.settle(append.operation_id, taken=False)
-
-    def answered(self, operation_id: str) -> None:
-        """A tick answered the operation; a picture of a message does not wait any more."""
-        self._pictures.pop(operation_id, None)
 
     def response_over(self, status: str) -> None:
         """A response ended in order: a turn that waited for its end is answered now."""
@@ -435,7 +418,7 @@ class Turns:
     ) -> None:
         self._asked_of = (self.recorded, self._unanswered)
         self.recorded, self._unanswered = False, 0
-        self._pictures.clear()
+        self.pictures.clear()
         create = command if isinstance(command, CreateResponse) else CreateResponse()
         self._answers.request(fence, create)
         if (options := self._options(create)) is not None:
@@ -469,12 +452,7 @@ class Turns:
 
     def clear(self) -> None:
         """Drop everything that was not answered yet."""
-        self.discard_waiting()
-        self._discard(self._retained)
-        for item in (self.item, self._aside):
-            if item is not None:
-                self._discard(item.payload(create=False))
-        self.item = self._aside = self._retained = None
+        self.release_all()
         self.recorded, self._unanswered = False, 0
         self._shared.emit(InputCleared())
 
@@ -504,7 +482,7 @@ class Turns:
     def _discard(self, payload: Payload | None) -> None:
         for append in payload.appends if payload is not None else ():
             self._accounts.settle(append.operation_id, taken=False)
-            self._pictures.pop(append.operation_id, None)
+            self.pictures.over(append.operation_id)
             dropped = Conflict("this input was dropped before it was used", code=STALE_FENCE)
             self._shared.do(Dropped(append.operation_id, dropped))
 
