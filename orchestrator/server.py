@@ -12,6 +12,7 @@ import uvicorn
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from orchestrator.api.peer import FLUSH
 from orchestrator.wire.client import MAX_FRAME_BYTES
 
 IDLE_CONNECTION_S = 75
@@ -22,10 +23,6 @@ LARGEST_FRAME = 2 * MAX_FRAME_BYTES
 
 GATHERED_BYTES = 32 * 1024
 """A client that does not read is noticed before more than that is held for it."""
-
-
-FLUSH = "vigil.flush"
-"""An extension of the scope: ``now`` writes what is gathered, for whoever knows that nothing more comes."""
 
 
 class Gathered:

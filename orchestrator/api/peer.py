@@ -19,6 +19,8 @@ from orchestrator.wire.server import ErrorEvent, Written
 
 _MAX_REASON = 123  # bytes of a close frame that the protocol leaves for words
 
+FLUSH = "vigil.flush"
+"""An extension of the scope: ``now`` writes what was gathered, for whoever knows that nothing more comes."""
 
 AHEAD_FRAMES, AHEAD_BYTES = 64, 1024 * 1024
 """Of what a client says before its session is open; beyond either it is no longer watched."""
@@ -70,7 +72,7 @@ class Peer:
         """The client closed the connection in form: it had read what came before."""
         self._ahead: deque[str | bytes] = deque()
         self._gone = False
-        extension: dict[str, Any] = socket.scope.get("extensions", {}).get("vigil.flush", {})
+        extension: dict[str, Any] = socket.scope.get("extensions", {}).get(FLUSH, {})
         self._flush: Callable[[], None] | None = extension.get("now")
 
     async def receive(self) -> str | bytes:

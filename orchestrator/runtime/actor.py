@@ -29,10 +29,8 @@ from orchestrator.session.commands import (
     Cancel,
     ClearOutput,
     Close,
-    Configure,
     Interrupt,
     OperationCommand,
-    Reconfigure,
 )
 from orchestrator.session.core import SessionCore
 from orchestrator.session.delivery import Invitation
@@ -316,8 +314,7 @@ class Session:
                 self._feed(commands[0])  # the transport's own: it waits behind nothing
             elif len(commands) == 1:
                 self._enqueue(commands[0])
-                if isinstance(commands[0], Reconfigure):
-                    self._intake.expect(commands[0])
+                self._intake.expect(commands[0])
             else:
                 self._enqueue_together(commands, command.event_id)
         except VigilError as refused:
@@ -444,12 +441,10 @@ class Session:
                 case Dropped(operation_id=operation_id, error=error):
                     self._waiters.dropped(operation_id, error)
                 case Completed(command=command):
-                    if isinstance(command, Reconfigure | Configure):
-                        self._intake.judged(command, self._core.config)
+                    self._intake.judged(command, self._core.config)
                     self._waiters.performed(command)
                 case Reject(error=error, command=command, told=told):
-                    if isinstance(command, Reconfigure | Configure):
-                        self._intake.judged(command, self._core.config)
+                    self._intake.judged(command, self._core.config)
                     if not self._waiters.refused(command, error) and told is not None:
                         self._carry_out(self._core.tell(told))
                 case BackendEffect():

@@ -136,11 +136,6 @@ class Registry:
         slot = self._slots.get(session_id)
         return slot.session if slot is not None else None
 
-    def find(self, tenant: str, alias: str) -> Session | None:
-        """The open session behind an alias; opens nothing."""
-        slot = self._bound.get((tenant, alias))
-        return slot.session if slot is not None and slot.usable else None
-
     def owned(self, tenant: str, name: str) -> Session | None:
         """A tenant's open session by its id or by the tenant's alias; opens nothing."""
         slot = self._slot_of(tenant, name)

@@ -120,14 +120,17 @@ class Intake:
 
     # --- configuration -----------------------------------------------------------------------------------
 
-    def expect(self, update: cmd.Reconfigure) -> None:
-        """It waits to be judged by the session: its formats hold for the next append already."""
-        self._expected.append(update)
-        self._config = self._as_expected(self._config, update)
+    def expect(self, queued: cmd.AnyCommand) -> None:
+        """An update waits to be judged by the session: its formats hold for the next append already."""
+        if isinstance(queued, cmd.Reconfigure):
+            self._expected.append(queued)
+            self._config = self._as_expected(self._config, queued)
 
-    def judged(self, update: cmd.AnyCommand, config: SessionConfig) -> None:
-        """The session took or refused an update, and has that configuration now."""
-        self._expected = [each for each in self._expected if each is not update]
+    def judged(self, command: cmd.AnyCommand, config: SessionConfig) -> None:
+        """The session took or refused a command; after an update ``config`` is what it has now."""
+        if not isinstance(command, cmd.Reconfigure | cmd.Configure):
+            return
+        self._expected = [each for each in self._expected if each is not command]
         self._config = config
         for later in self._expected:
             self._config = self._as_expected(self._config, later)

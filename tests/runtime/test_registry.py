@@ -20,8 +20,8 @@ async def test_an_alias_finds_its_session_again_and_tenants_are_apart() -> None:
     theirs = await fleet.registry.resolve("b", "cam", CONFIG)
     assert mine is not theirs
     assert await fleet.registry.resolve("a", "cam", CONFIG) is mine
-    assert fleet.registry.find("a", "cam") is mine
-    assert fleet.registry.find("a", "other") is None
+    assert fleet.registry.owned("a", "cam") is mine
+    assert fleet.registry.owned("a", "other") is None
     assert fleet.registry.get(mine.id) is mine
     assert fleet.registry.get("duplex-unknown") is None
     assert set(fleet.registry.sessions()) == {mine, theirs}
@@ -175,7 +175,7 @@ async def test_a_session_that_goes_on_keeps_the_id_it_had() -> None:
     fleet.registry._build = resumed
     session = await fleet.registry.resolve("a", "cam", CONFIG)
     assert session.id == "duplex-before"
-    assert fleet.registry.get("duplex-before") is fleet.registry.find("a", "cam") is session
+    assert fleet.registry.get("duplex-before") is fleet.registry.owned("a", "cam") is session
     assert fleet.registry.get(fleet.specs[0].session_id) is None
     assert fleet.registry.statistics()["slots"] == 1
     await fleet.registry.drain(0.0)
