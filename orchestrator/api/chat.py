@@ -37,13 +37,10 @@ _REPEATED = Outcome("", {"reason": "repeated_query"}, action=Action.SILENCE)
 class Traffic:
     """What the HTTP side remembers of a session between requests.
 
-    :param arrived_at: monotonic time of the newest frame; dates frames that come without a time
     :param asks_again: the last request had no text, so the standing query's text asks anew
     """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    media_time_ms: int | None = None
-    arrived_at: float = 0.0
     asks_again: bool = False
     in_work: int = 0
 
@@ -120,7 +117,7 @@ class Chat:
                 check_unattached(session)
                 await self._configure(session, choice)
                 check_unattached(session)  # one may have come meanwhile
-                times = self._media_times(session, traffic, [frame.media_time_ms for frame in request.frames])
+                times = self._media_times(session, [frame.media_time_ms for frame in request.frames])
                 new = request.query_new or traffic.asks_again
                 commands = self._commands(session, request, input_id, images, times, new and not retry)
                 traffic.asks_again = request.text is None
@@ -206,20 +203,14 @@ class Chat:
         if wanted != session.config:
             await session.perform(Configure(wanted), self._context.limits.request_s)
 
-    def _media_times(self, session: Session, traffic: Traffic, given: list[int | None]) -> list[int]:
+    def _media_times(self, session: Session, given: list[int | None]) -> list[int]:
         """Capture times; a frame without one is dated by its arrival, the first of a session being 0."""
         if not given:
             return []
-        now = self._context.clock.now()
-        if traffic.media_time_ms is None:
-            remembered = self._context.memory_of(session.id).media_time_ms
-            arrival = 0 if remembered is None else remembered + self._context.period_ms
-        else:
-            arrival = traffic.media_time_ms + round((now - traffic.arrived_at) * 1000)
-        step = self._context.period_ms // len(given)
+        now_ms = self._context.clock.now() * 1000
+        arrival, step = round(session.media_clock.now_ms(now_ms)), self._context.period_ms // len(given)
         times = [time if time is not None else arrival + i * step for i, time in enumerate(given)]
-        traffic.media_time_ms = max(times)
-        traffic.arrived_at = now
+        session.media_clock.check(times, now_ms, "frame_time_range")
         return times
 
     def _commands(

@@ -26,9 +26,11 @@ from orchestrator.session.backend import BackendOutput, Clock, Closed, Ids, Sess
 from orchestrator.session.commands import (
     IMMEDIATE,
     AnyCommand,
+    AppendInput,
     Cancel,
     ClearOutput,
     Close,
+    CreateItem,
     Interrupt,
     OperationCommand,
 )
@@ -50,6 +52,7 @@ from orchestrator.session.events import Event
 from orchestrator.session.intake import Intake
 from orchestrator.session.lease import Lease, LeaseLimits
 from orchestrator.session.limits import SessionLimits
+from orchestrator.session.media import MediaClock
 from orchestrator.session.operations import Outcome
 from orchestrator.session.record import SessionRecord
 from orchestrator.session.states import State
@@ -75,6 +78,7 @@ class Session:
         ids: Ids,
         lost: Lost,
     ) -> None:
+        record = parts.record or SessionRecord()
         self.id = session_id
         self.alias = alias
         self.closed = asyncio.Event()
@@ -82,7 +86,10 @@ class Session:
         self.released = False
         """True when the backend's side is really gone and the slot is free."""
         self._core = core
-        self._intake = Intake(core.config, core.capabilities, ids, core.known, self._check_room)
+        self.media_clock = MediaClock(clock.now() * 1000, record.newest_ms)
+        self._intake = Intake(
+            core.config, core.capabilities, ids, core.known, self._check_room, self.media_clock
+        )
         self._backend = parts.backend
         self._facts = parts.log
         self._clock = clock
@@ -342,6 +349,7 @@ class Session:
         except VigilError as error:
             error.event_id = command.event_id
             raise
+        self._seen(command)
         interrupting = self._core.interrupts(command)
         if interrupting:
             self._calls.interrupt(closing=isinstance(command, Close))
@@ -361,8 +369,18 @@ class Session:
             self._core.retract(admitted)
             error.event_id = event_id
             raise
+        for each in admitted:
+            self._seen(each)
         self._mailbox.extend((each, False) for each in admitted)
         self._stirred()
+
+    def _seen(self, command: AnyCommand) -> None:
+        """The session's media clock goes by every frame that is taken, by whichever door."""
+        shown = [command] if isinstance(command, AppendInput) else []
+        if isinstance(command, CreateItem):
+            shown.extend(command.pictures)
+        times = [frame.media_time_ms for append in shown for frame in append.unit.frames]
+        self.media_clock.seen(times, self._clock.now() * 1000)
 
     def _check_mailbox(self, reserve: int = 0) -> None:
         if len(self._mailbox) >= self._limits.mailbox + reserve:

@@ -49,6 +49,7 @@ class Intake:
     :param config: the session's, as it opened
     :param known: an append of that operation id was taken already
     :param room: raises when that many bytes of input would be too many
+    :param media_clock: the session's; what is shown by other doors moves it on, too
     """
 
     def __init__(
@@ -58,13 +59,14 @@ class Intake:
         ids: Ids,
         known: Callable[[str], bool] = lambda _: False,
         room: Callable[[int], None] = lambda _: None,
+        media_clock: MediaClock | None = None,
     ) -> None:
         self._config = config
         self._expected: list[cmd.Reconfigure] = []
         self._capabilities = capabilities
         self._ids = ids
         self._audio = AudioInput(capabilities.input_rate_hz)
-        self._media_clock = MediaClock()
+        self._media_clock = media_clock or MediaClock()
         self._speech = False
         self._known = known
         self._room = room
@@ -152,11 +154,12 @@ class Intake:
         if not command.audio and not pictures:
             raise InvalidRequest("an append carries audio, video_frames or both", code="bad_event")
         check_times(len(pictures), command.frame_times_ms)
-        shown = sum(map(len, pictures))
-        samples = self._decoded(command, stream, shown) if command.audio else None
         times = self._media_clock.times(
             len(pictures), command.frame_times_ms, command.audio_end_ms, now * 1000
         )
+        shown = sum(map(len, pictures))
+        samples = self._decoded(command, stream, shown) if command.audio else None
+        self._media_clock.heard(command.audio_end_ms, now * 1000)
         names: list[str | None] = [*(command.frame_ids or []), *([None] * len(pictures))]
         frames = tuple(map(FrameInput, pictures, times, names[: len(pictures)]))
         pcm = samples.tobytes() if samples is not None and samples.size else None

@@ -1,6 +1,7 @@
 """The session's own fold over its log of facts: what a session that goes on after a restart goes on from.
 
-Kinds of other rooms are ignored, apart from ``query_set``: what the user asked is part of the conversation.
+Kinds of other rooms are ignored, but two: what the user asked (``query_set``) is part of the conversation,
+and what was shown (``frame_seen``) says how far the session's media clock is.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class SessionRecord:
     unfinished: str | None = None
     """A response that was begun and never ended: the process went away under it."""
     ended: str | None = None
+    newest_ms: int | None = None
+    """Capture time of its newest frame."""
     seat: Seat = field(default_factory=Seat)
     """What a socket of the process before could resume with."""
 
@@ -64,6 +67,8 @@ class SessionRecord:
             self.seat = replace(self.seat, ceiling=data["ceiling"])
         elif kind == SessionEnded.kind:
             self.ended = data["reason"]
+        elif kind == "frame_seen":
+            self.newest_ms = max(self.newest_ms or 0, data["media_time_ms"])
         elif kind == "query_set":
             self.lines.append(Line("user", data["query_id"], data["text"]))
 

@@ -66,6 +66,36 @@ async def test_a_socket_joins_a_session_that_began_over_http(tmp_path: Path) -> 
         assert (await served.see(4)).json()["interaction"]["window_frames"] == 5
 
 
+async def test_pictures_without_times_go_on_where_another_door_or_process_was(tmp_path: Path) -> None:
+    """Contract: no door's clock begins at 0 in a session that has seen a minute: its frames would be late."""
+    async with FakeEngine(says) as engine:
+        async with Served(engine, tmp_path, **UNGATED) as served:
+            for n in (0, 30, 60):
+                await served.see(n)
+            t = await invited(served, "cam")
+            await t.show(picture(3))
+            await t.until("response.done")
+            assert "Seen 4." in t.of("response.output_text.done")[0]["text"]
+            t.drop()
+        async with Served(engine, tmp_path, **UNGATED) as served:
+            await served.see(63)
+            t = await invited(served, "cam")
+            await t.show(picture(4))
+            await t.until("response.done")
+            assert "Seen 6." in t.of("response.output_text.done")[0]["text"]
+            t.drop()
+
+
+async def test_a_time_that_is_hours_wrong_is_refused_over_http(tmp_path: Path) -> None:
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:
+        await served.see(0)
+        wrong = await served.see(7200)
+        assert (wrong.status_code, error(wrong)["code"]) == (400, "frame_time_ahead")
+        assert error(wrong)["param"] == "frame_time_range"
+        for n in (1, 2):
+            assert (await served.see(n)).json()["interaction"]["window_frames"] == n + 1
+
+
 async def test_a_session_answers_to_its_id_as_to_its_name(tmp_path: Path) -> None:
     """The server's own id never begins a second session beside the one that has it."""
     async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:

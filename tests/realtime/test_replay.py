@@ -92,6 +92,20 @@ async def test_a_clip_is_watched(tmp_path: Path) -> None:
         assert await t.closed() == (1000, "client_close")
 
 
+async def test_a_clock_that_is_hours_wrong_once_costs_one_append(tmp_path: Path) -> None:
+    """Contract: the append is refused by name; neither frames before it nor after it are lost."""
+    async with watching(tmp_path) as (_, _, t):
+        await t.ask("what do you see?")
+        await see(t, 0)
+        await t.show(picture(1), frame_times_ms=[7_200_000], event_id="wrong")
+        error = await t.error("frame_time_ahead")
+        assert (error["event_id"], error["param"]) == ("wrong", "frame_times_ms")
+        for n in (2, 3):
+            assert (await see(t, n)).get("reason") != "late"
+        await t.send("session.close")
+        assert await t.closed() == (1000, "client_close")
+
+
 async def test_ticks_are_told_only_to_whom_asks(tmp_path: Path) -> None:
     async with watching(tmp_path, ["<response> A dog."], opening={}) as (_, _, t):
         await t.show(picture(0), frame_times_ms=[0])

@@ -31,7 +31,12 @@ def folded(*facts: SessionFact | tuple[str, dict[str, object]]) -> SessionRecord
 
 def test_nothing_is_known_of_a_new_session() -> None:
     assert folded().next_fence == Fence()
-    assert folded(("frame_seen", {"frame_id": "f"})) == SessionRecord()
+    assert folded(("frames_shown", {"count": 1})) == SessionRecord()
+
+
+def test_its_clock_is_where_its_newest_frame_was() -> None:
+    seen = [("frame_seen", {"frame_id": str(ms), "media_time_ms": ms}) for ms in (0, 2000, 1000)]
+    assert folded(*seen).newest_ms == 2000
 
 
 def test_the_newest_configuration_holds() -> None:
