@@ -135,7 +135,8 @@ class TickAnswered(Fact):
 
     ``said`` is what the window stores, byte for byte. ``said_is_generated``: it equals what the engine
     generated, so its KV is reusable. ``raw`` is what the model said, for the log alone.
-    ``status``: completed, or incomplete when the stream broke after a delta.
+    ``status``: completed, or incomplete when the stream broke after a delta, or the answer had as many
+    tokens as it may have (``reason`` max_output_tokens).
     ``usage``: ``prompt``, ``completion`` and ``cached`` tokens (``memory.plan.Usage``); ``None`` when no
     engine was asked.
     """

@@ -21,7 +21,7 @@ from bridges.spans import Span, Value
 from orchestrator.api.readings import Reading, Readings
 from orchestrator.exits import Exit, SetupError
 from orchestrator.replay_track import Outside
-from orchestrator.session.backend import BackendOutput, Clock, TickDone, TickTimes
+from orchestrator.session.backend import MAX_OUTPUT_TOKENS, BackendOutput, Clock, TickDone, TickTimes
 from orchestrator.setting_groups import TracingGroup
 from orchestrator.version import vigil_version
 
@@ -136,7 +136,8 @@ class SessionTracing:
     ) -> tuple[Span, list[Span]]:
         clock, record = self._clock, done.record
         now = clock.now()
-        error = done.error_code or (record.get("reason") if record.get("status") == "incomplete" else None)
+        broken = record.get("status") == "incomplete" and record.get("reason") != MAX_OUTPUT_TOKENS
+        error = done.error_code or (record.get("reason") if broken else None)
         since = clock.wall_ms() * 1_000_000 - round(now * 1e9)
         about = self._common | _told(record, {"engine": "vigil.engine"})
         waits = min(times.admitted, times.due)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.session.backend import (
+    MAX_OUTPUT_TOKENS,
     Action,
     AudioDelta,
     Decision,
@@ -258,12 +259,13 @@ class Answers:
             self.draining.remove(response)
         shared, ledger = self._shared, response.ledger
         self._book.advance(shared.now)
-        ledger.end(shared.now, response.text, status)
+        cut = status == "incomplete" and reason == MAX_OUTPUT_TOKENS
+        ledger.end(shared.now, response.text, status, cut=cut)
         heard = ledger.heard()
         committed = self._enter(response, heard, status)
         events = response.finish(status, reason, heard=heard, committed=committed)
-        cut = response.spoken and (status == "cancelled" or ledger.truncated)
-        self._history.update(response.item(status, heard if cut else response.text))
+        silenced = response.spoken and (status == "cancelled" or ledger.truncated)
+        self._history.update(response.item(status, heard if silenced else response.text))
         kept = heard if response.in_history else ""
         shared.record(ResponseEnded(response.response_id, status, reason, response.text, kept))
         if response.in_history:

@@ -277,9 +277,13 @@ class Metrics:
     request: Mapping[str, Any] = field(default_factory=dict)
 
 
+MAX_OUTPUT_TOKENS = "max_output_tokens"
+
+
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """The open response of this fence is over. ``status``: completed, incomplete or failed."""
+    """The open response of this fence is over. ``status``: completed, incomplete or failed; ``reason``:
+    ``MAX_OUTPUT_TOKENS`` where the engine ended it as long as it may be."""
 
     fence: Fence
     status: str = "completed"

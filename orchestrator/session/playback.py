@@ -158,10 +158,11 @@ class Playback:
         self.committed_ms = max(self.committed_ms, min(self.total_ms, audio_end_ms))
         self.stopped = True
 
-    def end(self, now: float, text: str, status: str) -> None:
-        """No more will come. A response that was cancelled or failed is not played any further."""
+    def end(self, now: float, text: str, status: str, *, cut: bool = False) -> None:
+        """No more will come. A response that was cancelled or failed is not played any further; of one that
+        was ``cut`` at its limit of tokens there is no more than the user has."""
         self.ended_at, self.text = now, text
-        self.completed, self.void = status == "completed", status == "failed"
+        self.completed, self.void = status == "completed" or cut, status == "failed"
         self.stopped = self.stopped or status in ("cancelled", "failed")
 
     def heard(self) -> str:

@@ -121,6 +121,28 @@ async def test_a_wedged_engine_is_told_by_its_missing_answers(tmp_path: Path) ->
         assert (await served.client.get("/health")).status_code == 200
 
 
+async def test_a_cut_answer_ends_with_length(tmp_path: Path) -> None:
+    def counts(seen: Seen) -> str:
+        cars = " ".join(f"{seen.tick}: car {n}" for n in range(2000))
+        return f"<response> {cars}" if len(seen.images) < 3 else "<response> A car."
+
+    async with (
+        FakeEngine(counts) as engine,
+        Served(engine, tmp_path, decision={"gate": False}) as served,
+    ):
+        cut = (await served.see(0)).json()
+        assert cut["choices"][0]["finish_reason"] == "length"
+        said = cut["choices"][0]["message"]["content"]
+        assert "car 0" in said and "car 1999" not in said
+        assert (cut["interaction"]["status"], cut["interaction"]["reason"]) == (
+            "incomplete",
+            "max_output_tokens",
+        )
+        streamed = await served.see(1, stream=True)
+        assert '"finish_reason":"length"' in streamed.text.replace(": ", ":")
+        assert (await served.see(2)).json()["choices"][0]["finish_reason"] == "stop"
+
+
 async def test_a_shutdown_keeps_the_session_and_a_reset_does_not(tmp_path: Path) -> None:
     async with FakeEngine() as engine:
         async with Served(engine, tmp_path, decision={"gate": False}) as served:

@@ -172,6 +172,50 @@ async def test_settings_of_one_response_hold_for_it_alone(tmp_path: Path) -> Non
     assert prompts[True] == prompts[False]
 
 
+@pytest.mark.parametrize("asked", ["of the session", "of one response"])
+async def test_an_answer_that_is_as_long_as_it_may_be_is_incomplete(tmp_path: Path, asked: str) -> None:
+    """Contract: it is told as OpenAI tells it, kept as it was said, and no interruption to the model."""
+
+    def tells(seen: Seen) -> str:
+        return " A dog runs over the bridge." if seen.continued else "<silence>"
+
+    opening = {**TICKS, **({"max_response_output_tokens": 4} if asked == "of the session" else {})}
+    async with watching(tmp_path, tells, opening=opening) as (engine, _, t):
+        await see(t, 0)
+        await t.ask("what is it?")
+        await t.until("vigil.tick")
+        await t.send(
+            "response.create", response={} if asked == "of the session" else {"max_output_tokens": 4}
+        )
+        done = (await t.until("response.done"))["response"]
+        assert done["status"] == "incomplete"
+        assert done["status_details"] == {"type": "incomplete", "reason": "max_output_tokens"}
+        said = done["output"][0]["content"][0]["text"]
+        assert (
+            said and said != "A dog runs over the bridge." and "A dog runs over the bridge.".startswith(said)
+        )
+        tick = await t.until("vigil.tick")
+        assert (tick["action"], tick["reason"]) == ("response", "max_output_tokens")
+        await t.send("conversation.item.retrieve", item_id=done["output"][0]["id"])
+        item = (await t.until("conversation.item.retrieved"))["item"]
+        assert (item["status"], item["content"][0]["text"]) == ("incomplete", said)
+        await see(t, 1)
+        last = decisions(engine)[-1].messages[-3:]
+        assert [message["role"] for message in last[:2]] == ["user", "assistant"]
+        assert said in str(last[1]) and "interrupt" not in str(last[2])
+        assert sum(strictly.check(e) for e in t.seen if not e["type"].startswith("session.")) > 10
+
+
+async def test_an_answer_without_room_for_its_tag_speaks_against_nobody(tmp_path: Path) -> None:
+    """A model whose answers a client cuts before their first tag is not ill: its speech is not stopped."""
+    opening = {**TICKS, "max_response_output_tokens": 1}
+    async with watching(tmp_path, lambda _: "<response> A dog.", opening=opening) as (_, _, t):
+        await t.ask("what do you see?")
+        ticks = [await see(t, n) for n in range(8)]
+        assert {(tick["action"], tick["reason"]) for tick in ticks} == {("silence", "max_output_tokens")}
+        assert not t.of("vigil.notice")
+
+
 @pytest.mark.parametrize(
     ("response", "code"),
     [

@@ -15,18 +15,19 @@ from memory.facts import AnyFact, MemoryOpened, PackSet, PersonaSet, QuerySet, T
 from orchestrator.backends.replay.answer import Outcome, canonical
 from orchestrator.backends.replay.repeats import SpokenLines
 from orchestrator.backends.replay.tags import Grammar
-from orchestrator.session.backend import Action
+from orchestrator.session.backend import MAX_OUTPUT_TOKENS, Action
 from prompts.pack import Pack
 
 
 class Reason(StrEnum):
-    """Why a silence is silent."""
+    """Why a silence is silent, or an answer not whole."""
 
     GATED = "gated"
     MODEL = "model"
     DEDUPLICATED = "deduplicated"
     UNHEALTHY = "unhealthy"
     ENGINE_LATE = "engine_late"
+    CUT = MAX_OUTPUT_TOKENS  # the engine ended the answer where it had as many tokens as it may have
     NOT_ASKED = "not_asked"  # turn mode: frames are recorded, nobody asked for words
 
 
@@ -243,18 +244,20 @@ class Verdict:
     said_is_generated: bool
 
 
-def judge(grammar: Grammar, outcome: Outcome, *, repeat: bool, muted: bool) -> Verdict:
+def judge(grammar: Grammar, outcome: Outcome, *, repeat: bool, muted: bool, cut: bool = False) -> Verdict:
     """Apply dedup and breaker. ``said`` is the answer byte for byte if the client received just that.
 
     :param repeat: the text is a line spoken lately
     :param muted: speech is stopped; the answer is only a probe
+    :param cut: the answer ended at its limit of tokens; one without a tag says nothing of the model then
     """
     action, text, question = outcome.action, outcome.text, outcome.question
-    reason: Reason | None = None
+    reason = Reason.CUT if cut and not outcome.genuine_silence else None
     if muted or not outcome.healthy:
-        action, text, question, reason = Action.SILENCE, "", None, Reason.UNHEALTHY
+        action, text, question = Action.SILENCE, "", None
+        reason = Reason.UNHEALTHY if muted else reason or Reason.UNHEALTHY
     elif action is Action.SILENCE:
-        reason = Reason.MODEL
+        reason = reason or Reason.MODEL
     elif repeat and action is Action.RESPONSE:
         action, text, reason = Action.SILENCE, "", Reason.DEDUPLICATED
     elif repeat:  # the question is new or merges; its note was heard already

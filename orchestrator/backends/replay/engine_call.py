@@ -31,6 +31,11 @@ class Reply:
     finished: Finished
     repeat: bool
 
+    @property
+    def cut(self) -> bool:
+        """The engine ended it where it had as many tokens as it may have."""
+        return self.finished.finish_reason == "length"
+
 
 class EngineCall:
     """Reads one answer. ``delegating`` and ``score`` are valid from the first shown text on.

@@ -38,7 +38,7 @@ class Rows:
             "text": verdict.text,
             "question": verdict.question,
             "score": score,
-            "status": "completed",
+            "status": "incomplete" if verdict.reason is Reason.CUT else "completed",
         }
         if finished is not None:
             row |= {

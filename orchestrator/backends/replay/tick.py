@@ -281,8 +281,10 @@ class TickRunner:
         if reply.finished.suspect and not flight.shown:
             fault = EngineServerError("the engine counted fewer prompt tokens than the prompt has")
             return await self._broken(flight, "prompt_mismatch", fault)
-        verdict = judge(tools.grammar, reply.outcome, repeat=reply.repeat, muted=flight.ask is Ask.PROBE)
-        return await self._answered(flight, verdict, reply, score=call.score, judged=not prefix)
+        muted = flight.ask is Ask.PROBE
+        verdict = judge(tools.grammar, reply.outcome, repeat=reply.repeat, muted=muted, cut=reply.cut)
+        judged = not prefix and (reply.outcome.healthy or verdict.reason is not Reason.CUT)
+        return await self._answered(flight, verdict, reply, score=call.score, judged=judged)
 
     async def _unless_aborted(self, flight: Flight, work: Coroutine[Any, Any, Reply]) -> Reply | None:
         """``None``: ``abort`` ended it."""
@@ -396,6 +398,7 @@ class TickRunner:
                 text=verdict.text,
                 question=verdict.question,
                 raw=reply.outcome.raw if reply else "",
+                status="incomplete" if verdict.reason is Reason.CUT else "completed",
                 response_id=response_key(flight.tick) if verdict.text else None,
                 usage=asdict(usage) if usage else None,
                 metrics=metrics | {"row": row},
@@ -408,7 +411,10 @@ class TickRunner:
         if verdict.action is not Action.SILENCE:
             if finished is not None:
                 await tools.stream.put(Metrics(flight.fence, {"0": _figures(finished)}))
-            await tools.stream.put(TurnEnd(flight.fence))
+            if verdict.reason is Reason.CUT:
+                await tools.stream.put(TurnEnd(flight.fence, "incomplete", verdict.reason))
+            else:
+                await tools.stream.put(TurnEnd(flight.fence))
         await self._done(flight, row, done_at)
         return Ended(flight, verdict, suspect=finished is not None and finished.suspect)
 
