@@ -53,6 +53,11 @@ class Views:
         return self.parts.live_window.tokens
 
     @property
+    def head_tokens(self) -> int:
+        """Tokens before the live window's turns, as far as the engine counted them."""
+        return self.parts.live_window.before_turns
+
+    @property
     def turn_tokens(self) -> int | None:
         """Of a turn with one picture, on average; ``None``: none was answered yet."""
         learned = self.parts.learned

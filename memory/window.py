@@ -80,6 +80,11 @@ class Window:
             return self.anchor + self.after_anchor
         return self.head_tokens + token_count(self.turns)
 
+    @property
+    def before_turns(self) -> int:
+        """Tokens of the head: what the engine counted less the turns, or as it was thought of."""
+        return max(0, self.tokens - token_count(self.turns))
+
     def first_seq(self, otherwise: int) -> int:
         return self.turns[0].seq if self.turns else otherwise
 

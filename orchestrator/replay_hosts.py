@@ -297,6 +297,8 @@ def session_need(settings: Settings, pack: Pack, limits: Limits) -> Need | None:
     head = system + budget.query_tokens // 4 + budget.qa_tokens // 2 + budget.history_tokens // 2
     return Need(
         head=head,
+        full_head=system + budget.query_tokens + budget.qa_tokens + budget.history_tokens,
+        full_after=budget.chunk_frames * limits.rollup_chunks * (budget.long_term_max + 2),
         turn=turn,
         least_images=budget.overlap_frames,
         most_images=budget.overlap_frames + budget.chunk_frames,

@@ -14,6 +14,7 @@ class LiveTick:
     :param promised: tokens that the prefix audit expected of the cache; ``kept``: of these, found there
     :param coalesced: it also stands for ticks before it that had no turn
     :param turn_tokens: what the session's turns take on average, where it was counted
+    :param head_tokens: what its window has before its turns
     """
 
     lateness_s: float
@@ -22,3 +23,4 @@ class LiveTick:
     promised: int
     coalesced: bool = False
     turn_tokens: int | None = None
+    head_tokens: int | None = None

@@ -70,11 +70,19 @@ class Host:
         self.homes.add(home)
         self.room.enter(home.session, home.priority, home.fleet.now())
 
-    def leave(self, home: Home) -> None:
+    def leave(self, home: Home, *, over: bool) -> None:
+        """``over``: the session ended; else it is elsewhere, or does not come."""
         self.homes.discard(home)
         self.phases.leave(home.session)
-        self.room.leave(home.session)
+        self.room.leave(home.session, over=over)
         self.cold.leave(home.session)
+
+    @property
+    def over(self) -> bool:
+        """More sessions stay than its caches carry, now that it is known what they take."""
+        most = self.room.most
+        leaving = sum(home.host is self and home.next is not None for home in self.homes)
+        return most is not None and len(self.room) - leaving > most
 
     @property
     def down(self) -> bool:
@@ -147,7 +155,7 @@ class Fleet:
         if home.host.draining:
             return "drained"
         loads = {each.name: len(each.room) for each in self._hosts.values() if not each.draining | each.down}
-        return "balanced" if overloaded(len(home.host.room), loads) else None
+        return "balanced" if home.host.over or overloaded(len(home.host.room), loads) else None
 
     def drain(self, name: str, draining: bool) -> None:
         """Take no new sessions, and let those that are there leave at their next window; or take them again.
@@ -275,7 +283,7 @@ class Home:
     def leave(self) -> None:
         """The session is over."""
         self._give_up_next()
-        self.host.leave(self)
+        self.host.leave(self, over=True)
 
     def evict(self) -> bool:
         """Go on elsewhere at once, with nothing in the cache there. False: nobody takes the session."""
@@ -302,14 +310,14 @@ class Home:
 
     def _give_up_next(self) -> None:
         if self.next is not None:
-            self.next.leave(self)
+            self.next.leave(self, over=False)
             self.next = None
 
     def _move(self, host: Host, why: str) -> None:
         if self.next is host:
             self.next = None
         self._give_up_next()
-        self.host.leave(self)
+        self.host.leave(self, over=False)
         self.host = host
         self.fleet.moves[why] += 1
 

@@ -1,9 +1,10 @@
 """How many sessions one engine of single requests carries. Sans-IO; times are monotonic seconds.
 
-Three things limit it. Its KV cache must hold the sessions' windows, and its image cache their pictures: known
-before anything runs. Whether it keeps up, and whether its cache really holds what it should, is measured from
-the answers of live ticks. Where it does not, nobody more is admitted; those who are in stay. What a session
-asked for that has left says nothing about the room it left: its answers go with it.
+Three things limit it. Its KV cache must hold the sessions' windows, and its image cache their pictures:
+known before anything runs, and once they are there from what they are. Whether it keeps up, and whether its
+cache really holds what it should, is measured from the answers of live ticks. Where it does not, nobody
+more is admitted; those who are in stay. What a session asked for that has left says nothing about the room
+it left: its answers go with it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from enum import IntEnum
 from itertools import accumulate
 
 from orchestrator.backends.live_tick import LiveTick
+from orchestrator.engines.heads import SETTLED_TICKS, Growth, Heads
 
 WINDOW_S = 20.0
 """Answers older than this say nothing about now."""
@@ -29,8 +31,6 @@ whole period: near the edge each further session costs more than the one before,
 worked off slowly."""
 REUSE = 0.8
 """Share of the promised tokens that must come from the cache; below it is too small for its sessions."""
-SETTLED_TICKS = 3
-"""Answers after which a session's cost has been seen."""
 MEASURED = 16
 """Sessions whose turns were counted, from which what a session takes is no longer thought but known; where
 less than twice as many are thought to fit, half of those are enough."""
@@ -62,13 +62,16 @@ KEPT_BACK = 0.1
 class Need:
     """What one session takes of an engine.
 
-    :param head: tokens before a window's turns
+    :param head: tokens before a window's turns, thought of before any were counted
+    :param full_head: of one that can grow no more; ``full_after``: ticks until it is
     :param turn: tokens of a turn with one picture
     :param least_images: pictures at a window's beginning; ``most_images``: at its end
     :param image_bytes: of one picture in the engine's image cache
     """
 
     head: int
+    full_head: int
+    full_after: int
     turn: int
     least_images: int
     most_images: int
@@ -120,11 +123,14 @@ class Caches:
     kv_tokens: int | None
     image_bytes: int | None
 
-    def carry(self, turn: int | None) -> int | None:
-        """Sessions that find room. ``turn``: tokens of a turn, where they were counted."""
-        if self.need is None:
+    def carry(self, turn: int | None, head: int | None) -> int | None:
+        """Sessions that find room. ``turn`` and ``head``: tokens of them, where they were counted."""
+        need = self.need
+        if need is None:
             return None
-        need = self.need if turn is None else replace(self.need, turn=turn)
+        need = replace(
+            need, turn=need.turn if turn is None else turn, head=need.head if head is None else head
+        )
         return carries(need, self.kv_tokens, self.image_bytes)
 
 
@@ -172,9 +178,13 @@ class Room:
         self, caches: Caches | None, classes: frozenset[Priority] = frozenset({Priority.NORMAL})
     ) -> None:
         self._caches = caches
-        thought = caches.carry(None) if caches is not None else None
+        thought = caches.carry(None, None) if caches is not None else None
         self._enough = MEASURED if thought is None else max(1, min(MEASURED, thought // 2))
-        self._most: tuple[int | None, int | None] | None = None
+        need = caches.need if caches is not None else None
+        self._heads = (
+            None if need is None else Heads(Growth(need.head, need.full_head, need.full_after), self._enough)
+        )
+        self._most: tuple[tuple[int | None, int | None], int | None] | None = None
         self._classes = classes
         self._guests: dict[str, _Guest] = {}
         self._answers: deque[_Answer] = deque(maxlen=ANSWERS)
@@ -186,15 +196,16 @@ class Room:
     def most(self) -> int | None:
         """Sessions that the caches carry; ``None``: nothing is known of them.
 
-        Pictures may be smaller than the largest that are allowed. Once enough sessions are there it counts
-        what their turns take on average; what they will have to remember is thought of as before.
+        Pictures may be smaller than the largest that are allowed, and memories too. Once enough sessions are
+        there it counts what their turns take on average, and what their heads have and will come to.
         """
         if self._caches is None:
             return None
         turns = [guest.turn for guest in self._guests.values() if guest.turn is not None]
         turn = round(sum(turns) / len(turns)) if len(turns) >= self._enough else None
-        if self._most is None or self._most[0] != turn:
-            self._most = turn, self._caches.carry(turn)
+        head = None if self._heads is None else self._heads.tokens()
+        if self._most is None or self._most[0] != (turn, head):
+            self._most = (turn, head), self._caches.carry(turn, head)
         return self._most[1]
 
     def __len__(self) -> int:
@@ -207,8 +218,11 @@ class Room:
         """A session is on this engine from now on; one that is already stays as it is."""
         self._guests.setdefault(session, _Guest(priority, now))
 
-    def leave(self, session: str) -> None:
+    def leave(self, session: str, *, over: bool) -> None:
+        """``over``: it ended; else it went to another engine."""
         self._guests.pop(session, None)
+        if self._heads is not None:
+            self._heads.left(session, over=over)
         kept = (answer for answer in self._answers if answer.session != session)
         self._answers = deque(kept, maxlen=ANSWERS)
 
@@ -221,6 +235,8 @@ class Room:
         if guest is not None:
             guest.ticks += 1
             guest.turn = tick.turn_tokens
+            if self._heads is not None and tick.head_tokens is not None:
+                self._heads.told(session, tick.head_tokens)
         periods = tick.lateness_s / tick.period_s
         self._answers.append(_Answer(session, now, periods, tick.kept, tick.promised))
 

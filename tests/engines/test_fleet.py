@@ -13,7 +13,7 @@ from bridges.engine import ChatEvent, ChatRequest, Deadlines, ImageBytes
 from orchestrator.backends.live_tick import LiveTick
 from orchestrator.engines.fleet import Fleet, Home, Host
 from orchestrator.engines.returning import PLACE_S
-from orchestrator.engines.room import Priority, Room
+from orchestrator.engines.room import Caches, Need, Priority, Room
 from orchestrator.runtime.permits import Permits
 from orchestrator.wire.errors import EngineUnavailable, ResourceExhausted
 from tests.engines.rooms import holding
@@ -276,6 +276,34 @@ async def test_an_engine_that_comes_takes_sessions_from_those_that_carry_too_muc
     carried = {each.name: len(each.room) for each in fleet.hosts}
     assert carried["a"] <= 9 and carried["b"] >= 3
     assert clock.now() == 0
+
+
+async def test_of_memories_that_outgrow_an_engine_as_many_go_elsewhere_as_are_too_many() -> None:
+    clock = VirtualClock()
+    caches = [Caches(Need(1_000, 2_000, 100, 0, 0, 0, 0), tokens, None) for tokens in (11_000, 100_000)]
+    fleet = Fleet(
+        [Host(name, Named(), Permits(4), Room(of), clock) for name, of in zip("ab", caches, strict=True)],
+        clock,
+    )
+    fleet.drain("b", True)
+    homes = [home_of(fleet, f"s{number}") for number in range(10) if settled(fleet)]
+    fleet.drain("a", True)
+    fleet.drain("b", False)
+    for number in range(10, 20):
+        home_of(fleet, f"s{number}")
+    fleet.drain("a", False)
+    for home in homes:
+        home.handover_begun()
+    assert all(home.next is None for home in homes), "ten are what it carries"
+    settled(fleet)
+    for home in homes:
+        home.answered(LiveTick(0.1, 1.0, kept=1, promised=1, head_tokens=1_500))
+    assert host(fleet, "a").room.most == 6
+    for home in homes:
+        home.handover_begun()
+    for home in homes:
+        home.switched()
+    assert sum(home.name == "a" for home in homes) == 6 and fleet.moves["balanced"] == 4
 
 
 def engine(fleet: Fleet, name: str) -> Named:

@@ -20,13 +20,16 @@ from orchestrator.engines.room import (
 )
 from tests.engines.rooms import holding
 
-WINDOWS = Need(head=3_400, turn=200, least_images=8, most_images=108, image_bytes=1_200_000)
+WINDOWS = Need(
+    head=3_400, full_head=6_500, full_after=1_000,
+    turn=200, least_images=8, most_images=108, image_bytes=1_200_000,
+)  # fmt: skip
 sizes = st.integers(10, 60_000)  # of smaller ones more sessions would fit than are looked for
 
 
 @given(sizes, sizes, st.integers(0, 5_000_000))
 def test_what_finds_room_fits_and_one_more_does_not(head: int, turn: int, kv: int) -> None:
-    need = Need(head, turn, 1, 2, 1)
+    need = Need(head, head, 0, turn, 1, 2, 1)
     most = carries(need, kv, None)
     assert most is not None and most >= 1
     assert need.tokens(most + 1) > kv
@@ -49,7 +52,7 @@ def test_the_image_cache_is_a_limit_too() -> None:
 
 def test_smaller_pictures_than_were_thought_of_make_room_once_enough_were_counted() -> None:
     caches = Caches(WINDOWS, 1_000_000, None)
-    thought, counted = caches.carry(None), caches.carry(100)
+    thought, counted = caches.carry(None, None), caches.carry(100, None)
     assert thought is not None and counted is not None and counted > thought >= 2 * MEASURED
     room = Room(caches)
     settled(room, MEASURED)
@@ -58,15 +61,15 @@ def test_smaller_pictures_than_were_thought_of_make_room_once_enough_were_counte
         answer(room, f"s{number}", 100.0, turn_tokens=100)
     assert room.most == counted
     answer(room, "s0", 100.0, turn_tokens=100 + 100 * MEASURED)
-    assert room.most == caches.carry(200) == thought, "it is the sum of all windows that must find room"
-    room.leave("s0")
+    assert room.most == caches.carry(200, None) == thought, "it is the sum of all windows that must find room"
+    room.leave("s0", over=True)
     assert room.most == thought, "too few are left to tell"
     assert Room(Caches(None, 300_000, None)).most is None
 
 
 def test_an_engine_that_few_are_thought_to_fit_counts_too() -> None:
     caches = Caches(WINDOWS, 250_000, None)
-    thought, counted = caches.carry(None), caches.carry(100)
+    thought, counted = caches.carry(None, None), caches.carry(100, None)
     assert thought is not None and counted is not None and counted > thought > 4
     assert thought < MEASURED, "so many sessions are never there"
     room = Room(caches)
@@ -148,7 +151,7 @@ def test_a_session_that_left_takes_its_lateness_along() -> None:
     for _ in range(40):
         answer(room, "s0", 200.0, lateness_s=1.3)
     assert room.full(Priority.NORMAL, 200.0) is not None, "s0 would be hurt"
-    room.leave("s0")
+    room.leave("s0", over=True)
     assert room.full(Priority.NORMAL, 200.0) is None
 
 

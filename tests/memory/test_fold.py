@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from memory.budget import LimitsTooSmall
@@ -16,7 +18,7 @@ from memory.facts import (
 from memory.fold import Memory
 from memory.plan import WantDecision
 from memory.render import plan_bytes
-from tests.memory.driver import JOYVL, Driver, blind, opened, section
+from tests.memory.driver import JOYVL, Driver, blind, count, opened, section
 
 ENGINES = {
     "large": {"chunk_frames": 100, "max_images": 256, "context_tokens": 131072},
@@ -38,6 +40,21 @@ def test_six_hundred_ticks(limits: dict[str, int], summary_after: int) -> None:
         assert not blind(plan, seen, forgotten)
         driver.background(summary_after, fails=lambda n: n % 3 == 0)
     assert driver.rebuilt().fingerprint() == driver.memory.fingerprint()
+
+
+def test_what_is_before_the_turns_is_known_as_the_engine_counts_it() -> None:
+    """A head of text that takes far more tokens than was thought; the carried turns are no part of it."""
+    driver = Driver(chunk_frames=20, max_images=64, context_tokens=32768)
+    driver.ask("Say when the red car stops.")
+    seen: list[tuple[int, int]] = []
+    for _ in range(120):
+        plan = driver.tick()
+        counted = count(replace(plan, turns=(), open_turn=None))
+        if driver.memory.window_frames > 12:
+            seen.append((driver.memory.head_tokens, counted))
+        driver.background(1)
+    assert len({counted for _, counted in seen}) > 3, "heads have grown"
+    assert all(abs(known - counted) <= 100 + counted // 10 for known, counted in seen)
 
 
 def test_nothing_is_asked_before_the_session_is_opened() -> None:

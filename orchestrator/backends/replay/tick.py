@@ -376,6 +376,7 @@ class TickRunner:
                     promised=0 if audited.cached is None else audited.expected,
                     coalesced=flight.coalesced,
                     turn_tokens=tools.journal.memory.turn_tokens,
+                    head_tokens=tools.journal.memory.head_tokens,
                 )
             )
         row = self._rows.answered(flight, verdict, finished, audited, score=score, done_at=done_at)
