@@ -10,6 +10,7 @@ import pytest
 from engine_launch import profile as profiles
 from engine_launch.errors import ProfileError
 from engine_launch.profile import base_name, load_profile, profile_names
+from prompts.loader import load_pack
 
 WATCHING = [name for name in profile_names() if load_profile(name).image_cache]
 
@@ -48,6 +49,18 @@ def test_joyvl_has_a_variant_for_each_size_of_card() -> None:
     assert load_profile("joyvl:24gb").flags["quantization"] == "fp8"
     assert "quantization" not in load_profile("joyvl:24gb-awq").flags
     assert load_profile("joyvl:80gb").model.path == "jdopensource/JoyAI-VL-Interaction"
+
+
+@pytest.mark.parametrize("variant", ["24gb", "24gb-awq", "48gb", "80gb"])
+def test_the_new_tokens_of_a_tick_fit_a_cuda_graph(variant: str) -> None:
+    """vLLM's own list ends at twice ``max-num-seqs``, less than the picture of a tick has."""
+    profile = load_profile(f"joyvl:{variant}")
+    pack = load_pack(profile.family or "")
+    tick = pack.pixels.max // pack.pixels.multiple**2 + 32  # its words beside its picture
+    sizes = profile.flags["compilation-config"]["cudagraph_capture_sizes"]  # type: ignore[index]
+    assert sizes == sorted(set(sizes)) and max(sizes) >= tick
+    assert any(tick <= size <= 1.25 * tick for size in sizes), "a step is filled up to the next size"
+    assert all(size in sizes for size in (1, 2, 4, 8)), "and decoding has graphs as before"
 
 
 @pytest.mark.parametrize(
