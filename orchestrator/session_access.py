@@ -151,7 +151,10 @@ class ServerAccess:
         if not response.is_error:
             return
         try:
-            message = str(response.json()["error"]["message"])
+            error = response.json()["error"]
+            message = str(error["message"])
+            if error.get("param") == "source":
+                message = f"{error['code']}: {message}"
         except (ValueError, LookupError, TypeError):
             message = f"{self._url} answered with status {response.status_code}"
         raise AccessError(message, Exit.USAGE if response.status_code == 401 else Exit.FAILED)

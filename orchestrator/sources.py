@@ -75,15 +75,19 @@ class _Reading:
     newest_ms: int | None = None
     lag_ms: float = 0.0
     least_behind_ms: float | None = None
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """It has brought something, or is over."""
 
     def end(self, state: str, error: str | None = None, message: str | None = None) -> None:
         """Only the first end counts."""
+        self.settled.set()
         if self.state not in _OVER:
             self.state, self.error = state, error
             self.message = message.replace(self.opens, self.location) if message else None
 
     def seen(self, media_time_ms: int, now_ms: float) -> None:
         """Something recorded at that media time is handed over now."""
+        self.settled.set()
         behind = now_ms - media_time_ms
         least = self.least_behind_ms
         self.least_behind_ms = behind if least is None else min(least, behind)
@@ -209,6 +213,17 @@ class Sources:
 
     def one(self, session: Session, source_id: str) -> dict[str, Any]:
         return self._find(session, source_id).public()
+
+    async def begun(self, session: Session, source_id: str) -> None:
+        """Return when the source has brought something, or has been given long enough to. One that failed
+        first is removed, and raised."""
+        reading = self._find(session, source_id)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(reading.settled.wait(), _OPEN_S)
+        told = reading.public()
+        if told["state"] == "failed" and not told["frames"]:
+            await self.remove(session, source_id)
+            raise InvalidRequest(told["message"] or told["error"], code=told["error"], param="source")
 
     async def remove(self, session: Session, source_id: str) -> None:
         """Stop a source, and forget it."""

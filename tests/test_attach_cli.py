@@ -65,6 +65,8 @@ async def test_what_goes_wrong_is_said_with_an_exit_code(tmp_path: Path) -> None
         ):
             failed = await attach("cam", wanted, *at)
             assert (failed.exit_code, words in failed.output) == (1, True), failed.output
+        assert not served.core.registry.sessions()
+        await served.see(0)
         nothing = await vigil("detach", "cam", *at)
         assert (nothing.exit_code, "no source that plays" in nothing.output) == (1, True)
         unknown = await vigil("detach", "cam", "src_1", *at)

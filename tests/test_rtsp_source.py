@@ -174,6 +174,7 @@ async def test_a_login_is_needed_and_never_told(tmp_path: Path, caplog: pytest.L
         FakeEngine(says) as engine,
         Served(engine, tmp_path, **settings()) as served,
     ):
+        await served.see(0)  # a session that is there stays, and shows what became of the source
 
         async def ended(login: str, path: str = "cam") -> dict[str, Any]:
             url = f"rtsp://{login}127.0.0.1:{camera.port}/{path}?token=s3cret"
@@ -205,12 +206,16 @@ async def test_a_server_that_says_nothing_is_given_up(
     monkeypatch.setattr(media_video, "OPEN_S", 0.5)
     with wedged() as url:
         async with FakeEngine(says) as engine, Served(engine, tmp_path, **settings()) as served:
+            refused = await served.client.post(URL, json={"source": url})
+            assert (refused.status_code, error(refused)["code"]) == (400, "unreachable")
+            assert not served.core.registry.sessions()
+            assert (await served.see(9)).status_code == 200
             assert (await served.client.post(URL, json={"source": url})).status_code == 201
             (session,) = served.core.registry.sessions()
             await eventually(lambda: served.core.sources.of(session)[0]["state"] == "failed")
             assert served.core.sources.of(session)[0]["error"] == "unreachable"
             # The session goes on.
-            assert (await served.see(9)).status_code == 200
+            assert (await served.see(10)).status_code == 200
 
 
 async def test_twenty_cameras_come_and_go_and_leave_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,30 @@ async def test_a_source_that_delivers_nothing_is_refused_or_says_so(tmp_path: Pa
         for body in ({}, {"source": ""}, {"source": 5}):
             response = await served.client.post(URL, json=body)
             assert (response.status_code, error(response)["param"]) == (400, "source")
+
+
+async def test_a_source_that_cannot_be_had_leaves_no_session_that_was_opened_for_it(tmp_path: Path) -> None:
+    """It would hold a place until it has been idle for long enough. One that was there before stays."""
+    (tmp_path / "broken.mp4").write_bytes(b"no video at all")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        options = settings(tmp_path)
+        options["sources"]["allow_hosts"] = ["127.0.0.1", f"127.0.0.1:{port}"]
+        wanted = {
+            f"rtsp://127.0.0.1:{port}/cam": "unreachable",
+            f"http://127.0.0.1:{port}/cam.mjpg": "unreachable",
+            "broken.mp4": "unreadable",
+        }
+        async with FakeEngine(says) as engine, Served(engine, tmp_path, **options) as served:
+            for source, code in wanted.items():
+                response = await served.client.post(URL, json={"source": source})
+                assert (response.status_code, error(response)["code"]) == (400, code), source
+                assert not served.core.registry.sessions(), source
+                assert (await served.client.get("/v1/sessions")).json()["data"] == []
+            await served.see(0)
+            assert (await served.client.post(URL, json={"source": "broken.mp4"})).status_code == 400
+            assert (await served.see(1)).json()["interaction"]["window_frames"] == 2
 
 
 @pytest.mark.parametrize("wanted", ["../vigil.lock", "/etc/hostname", "none.mp4", "rtsp://elsewhere/1"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -27,7 +28,7 @@ from orchestrator.runtime.vocabulary import (
     OperationCommand,
     Outcome,
 )
-from orchestrator.wire.errors import Conflict, NotFound, ResourceExhausted, Unsupported
+from orchestrator.wire.errors import Conflict, NotFound, ResourceExhausted, Unsupported, VigilError
 
 _REPEATED = Outcome("", {"reason": "repeated_query"}, action=Action.SILENCE)
 """Answers a request whose text only repeats the standing query and that brings no frame."""
@@ -103,29 +104,29 @@ class Chat:
             await image_bytes(frame.url, context.limits.frame_bytes, context.fetch_image, "messages")
             for frame in request.frames
         ]
-        session = await self.open(tenant, alias, choice)
-        traffic = self._traffic_of(session)
-        if traffic.in_work >= context.limits.requests_per_session:
-            raise ResourceExhausted(
-                f"{traffic.in_work} requests of this session are in work; wait for an answer",
-                code="input_backpressure",
-                retry_after_s=context.period_ms / 1000,
-            )
-        traffic.in_work += 1
-        try:
-            async with traffic.lock:
-                check_unattached(session)
-                await self._configure(session, choice)
-                check_unattached(session)  # one may have come meanwhile
-                times = self._media_times(session, [frame.media_time_ms for frame in request.frames])
-                new = request.query_new or traffic.asks_again
-                commands = self._commands(session, request, input_id, images, times, new and not retry)
-                traffic.asks_again = request.text is None
-                handed_over = context.clock.now()
-                exchange = Exchange(session, commands, context.ticks, on_text, context.limits.request_s)
-            outcome = await exchange.outcome() if commands else _REPEATED
-        finally:
-            traffic.in_work -= 1
+        async with self.begun(tenant, alias, choice) as session:
+            traffic = self._traffic_of(session)
+            if traffic.in_work >= context.limits.requests_per_session:
+                raise ResourceExhausted(
+                    f"{traffic.in_work} requests of this session are in work; wait for an answer",
+                    code="input_backpressure",
+                    retry_after_s=context.period_ms / 1000,
+                )
+            traffic.in_work += 1
+            try:
+                async with traffic.lock:
+                    check_unattached(session)
+                    await self._configure(session, choice)
+                    check_unattached(session)  # one may have come meanwhile
+                    times = self._media_times(session, [frame.media_time_ms for frame in request.frames])
+                    new = request.query_new or traffic.asks_again
+                    commands = self._commands(session, request, input_id, images, times, new and not retry)
+                    traffic.asks_again = request.text is None
+                    handed_over = context.clock.now()
+                    exchange = Exchange(session, commands, context.ticks, on_text, context.limits.request_s)
+                outcome = await exchange.outcome() if commands else _REPEATED
+            finally:
+                traffic.in_work -= 1
         now = context.clock.now()
         if outcome.error_code is not None:
             raise tick_error(outcome.error_code)
@@ -151,6 +152,23 @@ class Chat:
         self.check_over_http()
         config = choice.applied_to(replace(self._context.defaults, modalities=("text",)))
         return await self._context.registry.resolve(tenant, alias, config)
+
+    @asynccontextmanager
+    async def begun(self, tenant: str, alias: str, choice: PersonaChoice) -> AsyncIterator[Session]:
+        """The alias's session for what a request does with it. One that the request began and, failing, left
+        with nothing is removed again: it would hold a place until it has been idle for long enough."""
+        context = self._context
+        began = context.registry.owned(tenant, alias) is None
+        session = await self.open(tenant, alias, choice)
+        try:
+            yield session
+        except BaseException:
+            memory = context.memory_of(session.id)
+            nothing = memory.frames == 0 and memory.query is None and not context.sources.of(session)
+            if began and nothing and session.untouched and session.is_open and not session.busy:
+                with suppress(VigilError):
+                    await asyncio.shield(context.sessions.delete(tenant, session.id))
+            raise
 
     def existing(self, tenant: str, alias: str) -> Session:
         """By the client's name or by its id."""

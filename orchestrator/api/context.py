@@ -146,6 +146,9 @@ class SessionSources(Protocol):
     ) -> dict[str, Any]:
         """``charge``: told of each unit's bytes; by raising it keeps the unit out."""
 
+    async def begun(self, session: Session, source_id: str) -> None:
+        """Return when the source has brought something; raises what it failed of instead."""
+
     def of(self, session: Session) -> list[dict[str, Any]]: ...
     def one(self, session: Session, source_id: str) -> dict[str, Any]: ...
     async def remove(self, session: Session, source_id: str) -> None: ...

@@ -61,8 +61,8 @@ async def persona(request: Request, caller: By) -> JSONResponse:
         raise InvalidRequest(
             "name the session with x-session-id or session_id", code="session_id_required", param="session_id"
         )
-    session = await chat.open(caller.tenant, alias, choice)
-    await chat.set_persona(session, choice)
+    async with chat.begun(caller.tenant, alias, choice) as session:
+        await chat.set_persona(session, choice)
     reply = {"status": "ok", "ok": True, "persona": choice.persona, "session_id": alias}
     return JSONResponse({**reply, "planned_tick": context.memory_of(session.id).planned_tick})
 
@@ -99,11 +99,14 @@ async def set_query(request: Request, session_id: SessionId, caller: By) -> dict
             param="text",
         )
     caller.decides()
+    new = asks_anew(request.headers)
     session = context.registry.owned(caller.tenant, alias)
-    if session is None:
+    if session is not None:
+        await chat.ask(session, text, new=new)
+    else:
         choice = choose_persona(None, context.personas, context.languages)
-        session = await chat.open(caller.tenant, alias, choice)
-    await chat.ask(session, text, new=asks_anew(request.headers))
+        async with chat.begun(caller.tenant, alias, choice) as session:
+            await chat.ask(session, text, new=new)
     return {"status": "ok", "session_id": alias, "query": text}
 
 

@@ -29,7 +29,11 @@ Tenant = Annotated[str, Depends(tenant_of)]
 async def add_source(
     request: Request, session_id: str, caller: Annotated[Caller, Depends(caller_of)]
 ) -> dict[str, Any]:
-    """Have a file or a stream shown to the session, which begins with it if there is none of that name."""
+    """Have a file or a stream shown to the session, which begins with it if there is none of that name.
+
+    A session that begins with a source does so once that has brought a picture; where it can't be had there
+    is the error, and no session.
+    """
     context, chat = context_of(request), chat_of(request)
     alias = checked_alias(session_id, "session_id")
     held = HeldBody(context.bodies, caller.sends)
@@ -44,10 +48,13 @@ async def add_source(
     context.sources.allow(wanted)  # before a session begins with it
     caller.decides()
     session = context.registry.owned(caller.tenant, alias)
-    if session is None:
-        choice = choose_persona(None, context.personas, context.languages)
-        session = await chat.open(caller.tenant, alias, choice)
-    return await context.sources.add(session, caller.tenant, wanted, caller.shows)
+    if session is not None:
+        return await context.sources.add(session, caller.tenant, wanted, caller.shows)
+    choice = choose_persona(None, context.personas, context.languages)
+    async with chat.begun(caller.tenant, alias, choice) as session:
+        added = await context.sources.add(session, caller.tenant, wanted, caller.shows)
+        await context.sources.begun(session, added["id"])
+        return added
 
 
 @router.get("/v1/sessions/{session_id}/sources", dependencies=[Depends(brought_home)])

@@ -83,6 +83,8 @@ class Session:
         self.alias = alias
         self.closed = asyncio.Event()
         """Set when the client has been told; commands are refused from before that on."""
+        self.untouched = parts.record is None
+        """True while it has no past and no socket ever had, or was promised, a seat."""
         self.released = False
         """True when the backend's side is really gone and the slot is free."""
         self._core = core
@@ -228,6 +230,7 @@ class Session:
 
     def attach(self) -> Attachment:
         """Seat the socket that opened the session."""
+        self.untouched = False
         ticket, effects = self._core.attach(self._clock.now())
         attachment = Attachment(self._core, self._clock, ticket, (), self._receive, self._leave)
         self._attachments.add(attachment)
@@ -261,6 +264,7 @@ class Session:
 
     def invite(self) -> Invitation:
         """A token with which one more socket may join; it is shown once."""
+        self.untouched = False
         return self._core.invite()
 
     async def seated(self) -> None:

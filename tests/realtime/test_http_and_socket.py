@@ -96,6 +96,20 @@ async def test_a_time_that_is_hours_wrong_is_refused_over_http(tmp_path: Path) -
             assert (await served.see(n)).json()["interaction"]["window_frames"] == n + 1
 
 
+async def test_a_first_request_that_fails_begins_no_session(tmp_path: Path) -> None:
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:
+        content = [{"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9j/4AAQ"}}]
+        body = {"messages": [{"role": "user", "content": content}], "session_id": "cam"}
+        broken = await served.client.post("/v1/chat/completions", json=body)
+        assert broken.status_code == 400
+        assert (await served.see(7200)).status_code == 400
+        assert not served.core.registry.sessions()
+        assert (await served.client.get("/v1/sessions")).json()["data"] == []
+        assert (await served.see(0)).json()["interaction"]["window_frames"] == 1
+        assert (await served.client.post("/v1/chat/completions", json=body)).status_code == 400
+        assert (await served.see(1)).json()["interaction"]["window_frames"] == 2
+
+
 async def test_a_session_answers_to_its_id_as_to_its_name(tmp_path: Path) -> None:
     """The server's own id never begins a second session beside the one that has it."""
     async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:
