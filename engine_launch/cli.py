@@ -1,7 +1,7 @@
 """``vigil engine``: start, check and stop engines.
 
 Exit codes: 0 all is well; 1 the engine runs but a check failed; 2 wrong usage, or a profile that doesn't
-exist or is wrong; 3 the engine could not be started; 4 nothing answers there; 5 no such engine runs; 130
+exist or is wrong; 5 nothing answers there, or no such engine runs; 7 the engine could not be started; 130
 interrupted (what was being started is stopped).
 """
 
@@ -29,7 +29,7 @@ from engine_launch.profile import base_name, load_profile, profile_names
 from engine_launch.selfcheck import SelfCheck, Status, self_check
 from engine_launch.target import DuplexForFamily, TagsForFamily, duplex_family_at, http_address, is_url
 
-CHECK_FAILED, USAGE, NOT_STARTED, NO_ANSWER, NOT_THERE, INTERRUPTED = 1, 2, 3, 4, 5, 130
+CHECK_FAILED, USAGE, NO_ANSWER, NOT_THERE, NOT_STARTED, INTERRUPTED = 1, 2, 5, 5, 7, 130
 WIDE = 90
 """Columns of a terminal in which remedies have room beside what was seen."""
 _MARKS = {Status.OK: "[green]ok[/]", Status.WARN: "[yellow]warn[/]", Status.FAIL: "[red]fail[/]"}

@@ -8,7 +8,8 @@ from typing import NoReturn
 
 import typer
 
-from evals.replay.options import Exit, ReplayError
+from evals.replay.options import ReplayError
+from orchestrator.exits import Exit
 
 
 @contextmanager

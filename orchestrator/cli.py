@@ -84,7 +84,7 @@ def serve(
     """Serve sessions over HTTP in front of an engine.
 
     Every setting is a flag, an environment variable (VIGIL_LIMITS__SESSIONS) or a line of the configuration
-    file, looked for in that order. Exit codes: 2 wrong settings, 5 engine unreachable, 6 model missing.
+    file, looked for in that order. Exit codes: 2 wrong settings, 5 engine unreachable, 6 model not served.
     """
     try:
         settings = load_settings(settings_of(flags), config)

@@ -18,7 +18,7 @@ from bridges.frames import FrameBounds
 from bridges.media import MediaError, MediaOptions, open_media
 from orchestrator.client import ClientError, Invitation, SessionLost, VigilClient
 from orchestrator.client.protocol import Incoming
-from orchestrator.exits import Exit
+from orchestrator.exits import Exit, exit_of_session, exit_of_source
 from orchestrator.wire import server as wire
 
 _BOUNDS = FrameBounds(28 * 28, 1920 * 1920)
@@ -83,9 +83,12 @@ class _Talk:
                 end = "leaves" if options.session else "ends"
                 self._tell(f"session {client.session_id} with {model}; Ctrl-C {end} it")
                 await self._converse(client)
-        except (ClientError, MediaError) as error:
+        except ClientError as error:
             self._tell(error.message)
-            return Exit.FAILED
+            return exit_of_session(error.code)
+        except MediaError as error:
+            self._tell(error.message)
+            return exit_of_source(error.code)
         if self._ended not in (None, "client_close"):
             self._tell(f"the session was ended: {self._ended}")
             return Exit.FAILED
@@ -102,7 +105,9 @@ class _Talk:
             async with httpx.AsyncClient(base_url=options.server, headers=headers, trust_env=False) as http:
                 answer = await http.post(path)
                 body = answer.json()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        except httpx.InvalidURL as error:
+            raise ClientError("invalid_url", f"can't reach {options.server}: {error}") from error
+        except (httpx.HTTPError, ValueError) as error:
             raise ClientError("connection_failed", f"can't reach {options.server}: {error}") from error
         if not answer.is_success:
             refusal = body.get("error", {})

@@ -116,19 +116,19 @@ async def test_what_goes_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     cut.write_bytes(b"RIFF")
     played = ("--out", str(tmp_path / "heard.wav"))
     async with FakeEngine(answers) as engine, Served(engine, tmp_path, **UNGATED) as served:
-        for url, flags, why in (
-            ("http://127.0.0.1:9", (), "is vigil serve running there?"),
-            ("ftp://127.0.0.1:9", (), "no address of a service"),
-            ("http://[::1", ("--session", "cam"), "can't reach"),
-            (served.url, ("--model", "nobody"), "nobody"),
-            (served.url, ("--session", "nobody"), "no session nobody"),
-            (served.url, ("--image", str(tmp_path / "none.jpg")), "none.jpg"),
-            (served.url, ("--audio", str(recording), *played), "does not hear; vigil serve --ears-model"),
-            (served.url, ("--audio", str(cut), *played), "not a wav file: it ends too early."),
+        for url, flags, code, why in (
+            ("http://127.0.0.1:9", (), 5, "is vigil serve running there?"),
+            ("ftp://127.0.0.1:9", (), 2, "no address of a service"),
+            ("http://[::1", ("--session", "cam"), 2, "can't reach"),
+            (served.url, ("--model", "nobody"), 6, "nobody"),
+            (served.url, ("--session", "nobody"), 1, "no session nobody"),
+            (served.url, ("--image", str(tmp_path / "none.jpg")), 3, "none.jpg"),
+            (served.url, ("--audio", str(recording), *played), 1, "does not hear; vigil serve --ears-model"),
+            (served.url, ("--audio", str(cut), *played), 3, "not a wav file: it ends too early."),
         ):
             async with talking(url, *flags) as process:
                 _, err = await said(process, "")
-                assert process.returncode == 1 and why in err.lower(), err
+                assert process.returncode == code and why in err.lower(), err
                 assert "Traceback" not in err
 
 

@@ -37,6 +37,10 @@ class _Unusable(Exception):
     exit_code = Exit.USAGE
 
 
+class _Unseen(_Unusable):
+    exit_code = Exit.NO_SOURCE
+
+
 class _Away(_Unusable):
     exit_code = Exit.ENGINE_UNREACHABLE
 
@@ -241,7 +245,7 @@ def _prepare(wanted: _Wanted, folder: Path, period_s: float) -> int:
         # The packaged clip is short: every frame of it counts as a second.
         return prepare(clip("bikes.mp4"), folder, wanted.size, 0.0, PICTURES)
     except (NoPictures, ClipMissing) as missing:
-        raise _Unusable(f"{missing}; name a video or a folder with --frames") from missing
+        raise _Unseen(f"{missing}; name a video or a folder with --frames") from missing
 
 
 def _size(text: str) -> tuple[int, int]:

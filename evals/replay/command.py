@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import typer
 from typer.core import TyperCommand
 
-from evals.replay.options import EXIT_MEANINGS, Exit, Pace, Query, ReplayError, ReplayOptions
+from evals.replay.options import Pace, Query, ReplayError, ReplayOptions
+from orchestrator.exits import MEANINGS, Exit
 from orchestrator.offline.flags import AskAtEnd, ReferenceVoice, Tail, VoiceName
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def mount(app: typer.Typer) -> None:
 
 
 def _epilog() -> str:
-    return "Exit codes:\n\n" + "\n\n".join(f"{code:>4}  {text}" for code, text in EXIT_MEANINGS.items())
+    return "Exit codes:\n\n" + "\n\n".join(f"{code:>4}  {text}" for code, text in MEANINGS.items())
 
 
 def replay(

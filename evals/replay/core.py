@@ -8,11 +8,10 @@ from typing import Any
 
 from bridges.frames import FrameBounds
 from evals.replay.drive import Sampling
-from evals.replay.options import Exit, ReplayError, ReplayOptions
+from evals.replay.options import ReplayError, ReplayOptions
 from orchestrator.app import Core, open_core
 from orchestrator.engine_setup import Engine, prepare_engine
-from orchestrator.exits import Exit as SetupExit
-from orchestrator.exits import SetupError
+from orchestrator.exits import Exit, SetupError
 from orchestrator.native_setup import native_family
 from orchestrator.settings import Settings, SettingsError, load_settings
 
@@ -48,7 +47,7 @@ def engine_of(settings: Settings, tell: Callable[[str], None]) -> Iterator[Engin
                 f"{settings.engine} is a full-duplex engine ({family}), which is not asked tick by tick:"
                 " recordings are played to it by vigil eval run, or by vigil replay --audio and --server",
                 "full_duplex",
-                SetupExit.USAGE,
+                Exit.USAGE,
             )
         engine = prepare_engine(settings, tell)
     except SetupError as error:
@@ -74,4 +73,4 @@ def sampling_of(engine: Engine) -> Sampling:
 
 
 def _ended(error: SetupError) -> ReplayError:
-    return ReplayError(Exit(error.exit_code), error.code, error.message)
+    return ReplayError(error.exit_code, error.code, error.message)

@@ -15,8 +15,9 @@ from bridges.circuit import Backoff, Clock
 from bridges.frames import FrameBounds
 from bridges.sse import SseParser
 from evals.replay.drive import PATIENCE_S, Frame, Sampling, Sink
-from evals.replay.options import Exit, ReplayError
+from evals.replay.options import ReplayError
 from evals.stats import COLUMNS
+from orchestrator.exits import Exit
 
 CONNECT_S = 5.0
 ANSWER_S = 130.0

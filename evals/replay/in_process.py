@@ -9,9 +9,10 @@ from typing import Any
 
 from evals.replay.core import open_local, sampling_of
 from evals.replay.drive import PATIENCE_S, Frame, Sampling, Sink
-from evals.replay.options import Exit, ReplayError
+from evals.replay.options import ReplayError
 from orchestrator.app import Core
 from orchestrator.engine_setup import Engine
+from orchestrator.exits import Exit
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.subscription import Subscription
 from orchestrator.session.commands import AppendInput, AskQuery, ClearQuery

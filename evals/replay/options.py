@@ -4,36 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-
-class Exit(IntEnum):
-    """Exit codes of ``vigil replay``; part of its contract."""
-
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    NO_SOURCE = 3
-    NO_VIDEO = 4
-    ENGINE_UNREACHABLE = 5
-    MODEL_MISSING = 6
-    INTERRUPTED = 130
-    TERMINATED = 143
-
-
-EXIT_MEANINGS: dict[Exit, str] = {
-    Exit.OK: "the whole source was replayed",
-    Exit.FAILED: "the run broke off; what was decided until then is written",
-    Exit.USAGE: "wrong flags or values",
-    Exit.NO_SOURCE: "no such file or folder, or the stream can't be opened",
-    Exit.NO_VIDEO: "the source holds no video stream and no pictures",
-    Exit.ENGINE_UNREACHABLE: "the engine (or the server of --server) does not answer",
-    Exit.MODEL_MISSING: "the engine does not serve that model",
-    Exit.INTERRUPTED: "interrupted (Ctrl-C); the files are complete up to there",
-    Exit.TERMINATED: "terminated; the files are complete up to there",
-}
+from orchestrator.exits import Exit
 
 
 class ReplayError(Exception):

@@ -12,9 +12,10 @@ from typing import Any
 from evals.replay.console import View
 from evals.replay.drive import Drive, Frame, Sampling
 from evals.replay.folder import RunFolder
-from evals.replay.options import Exit, Pace, Query, ReplayError, ReplayOptions
+from evals.replay.options import Pace, Query, ReplayError, ReplayOptions
 from evals.replay.source import Source
 from evals.report.summary import RunFacts
+from orchestrator.exits import Exit
 from orchestrator.session.backend import Clock
 
 CLOSE_TIMEOUT_S = 10.0

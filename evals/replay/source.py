@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from bridges.frames import FrameBounds
 from bridges.media import MediaError, MediaInfo, MediaOptions, MediaSource, open_media
 from evals.replay.drive import Frame, Sampling
-from evals.replay.options import Exit, ReplayError
+from evals.replay.options import ReplayError
+from orchestrator.exits import Exit, exit_of_source
 
-_NO_VIDEO = frozenset({"no_video", "unreadable", "unsupported"})
 _ANY_BOUNDS = FrameBounds(1, 50_000_000)
 
 
@@ -107,6 +107,5 @@ class Video:
 
 
 def _ended(error: MediaError) -> ReplayError:
-    exit_code = Exit.NO_VIDEO if error.code in _NO_VIDEO else Exit.NO_SOURCE
     # FFmpeg and we quote the location: never with the password that may be in it.
-    return ReplayError(exit_code, error.code, re.sub(r"://[^/@\s]+@", "://", error.message))
+    return ReplayError(exit_of_source(error.code), error.code, re.sub(r"://[^/@\s]+@", "://", error.message))

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evals.replay.options import Exit, Pace
+from evals.replay.options import Pace
 from evals.told import faults_told
+from orchestrator.exits import Exit
 from orchestrator.flags import settings_of, with_settings_flags
 from orchestrator.offline.flags import AskAtEnd, ReferenceVoice, VoiceName
 

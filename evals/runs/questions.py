@@ -16,8 +16,9 @@ import orjson
 
 from bridges.speech import Speaker, SpeechError
 from evals.readers.clip import Clip
-from evals.replay.options import Exit, ReplayError
+from evals.replay.options import ReplayError
 from evals.runs.recordings import unspoken
+from orchestrator.exits import Exit
 from orchestrator.files import write_whole
 from orchestrator.offline.timeline import Recording
 from orchestrator.session.backend import Clock

@@ -14,8 +14,9 @@ from bridges.frames import FrameBounds
 from bridges.media import MediaError
 from evals.readers.clip import Clip
 from evals.replay.drive import Sampling
-from evals.replay.options import Exit, ReplayError
+from evals.replay.options import ReplayError
 from evals.runs.sources import NO_VIDEO, SceneFrames
+from orchestrator.exits import Exit
 from orchestrator.offline.files import Film, film_of, laid
 from orchestrator.offline.timeline import FRAME_MS, Recording, resampled
 from orchestrator.wire.audio import Samples

@@ -13,9 +13,10 @@ from PIL import Image
 
 from evals.readers.clip import Clip
 from evals.replay.drive import Frame, Sampling
-from evals.replay.options import Exit, ReplayError
+from evals.replay.options import ReplayError
 from evals.replay.source import Source, Video
 from evals.scenes.frames import frames, scene_of
+from orchestrator.exits import Exit
 
 NO_VIDEO = "the video {} was not found"
 

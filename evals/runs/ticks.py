@@ -12,7 +12,7 @@ from evals.readers.clip import Clip
 from evals.replay.core import sampling_of
 from evals.replay.folder import RunFolder
 from evals.replay.in_process import SessionDrive
-from evals.replay.options import Exit, Pace, ReplayOptions
+from evals.replay.options import Pace, ReplayOptions
 from evals.replay.run import Ending, replay
 from evals.replay.source import Source
 from evals.runs.clips import TAPE, ClipFolder, KeptSource, TapedDrive, file_digest, queries_of
@@ -22,6 +22,7 @@ from evals.runs.manifest import FRAMES, PACK, facts_of
 from evals.runs.runner import Ended, Progress, Stand, Suite
 from orchestrator.app import Core
 from orchestrator.engine_setup import Engine
+from orchestrator.exits import Exit
 from orchestrator.files import write_whole
 from orchestrator.runtime.clock import SystemClock
 from orchestrator.settings import Settings

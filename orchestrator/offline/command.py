@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import httpx
 
 from bridges.media import MediaError
 from orchestrator.client import ClientError
-from orchestrator.exits import Exit
+from orchestrator.exits import Exit, exit_of_session, exit_of_source
 from orchestrator.offline.drive import Played, PlayOptions, play
 from orchestrator.offline.files import UnusableFile, data_url_of, recording_of, write
 from orchestrator.offline.timeline import Recording
@@ -43,25 +43,47 @@ def tail_ms(seconds: float | None, asks: bool) -> int:
 
 def run(offline: Offline) -> Exit:
     """Blocks until everything was played and heard, or until Ctrl-C; what came back is then written."""
-    stop = asyncio.Event()
+    stop = Stop()
     try:
         played = asyncio.run(_run(offline, stop))
-    except (ClientError, MediaError, UnusableFile) as error:
-        _tell(error.message + _HINTS.get(getattr(error, "code", ""), ""))
-        return Exit.FAILED
+    except ClientError as error:
+        _tell(error.message + _HINTS.get(error.code, ""))
+        return exit_of_session(error.code)
+    except MediaError as error:
+        _tell(error.message)
+        return exit_of_source(error.code)
+    except UnusableFile as error:
+        _tell(error.message)
+        return Exit.NO_SOURCE
     try:
         write(offline.out, played)
     except OSError as error:
         _tell(f"can't write {offline.out}: {error.strerror}")
         return Exit.FAILED
     _report(offline, played)
-    return Exit.OK if played.ok and not stop.is_set() else Exit.FAILED
+    return stop.code or (Exit.OK if played.ok else Exit.FAILED)
 
 
-async def _run(offline: Offline, stop: asyncio.Event) -> Played:
-    with suppress(RuntimeError):  # signals are those of the main thread
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+@dataclass(slots=True)
+class Stop:
+    """The first signal ends the playing, and says how the command ends."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    code: Exit | None = None
+
+    def on_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(RuntimeError):  # signals are those of the main thread
+            loop.add_signal_handler(signal.SIGINT, self._ask, Exit.INTERRUPTED)
+            loop.add_signal_handler(signal.SIGTERM, self._ask, Exit.TERMINATED)
+
+    def _ask(self, code: Exit) -> None:
+        self.code = self.code or code
+        self.asked.set()
+
+
+async def _run(offline: Offline, stop: Stop) -> Played:
+    stop.on_signals()
     clips = (*offline.clips, *(None for _ in offline.audio))
     recordings: list[Recording] = [
         await recording_of(audio, clip) for audio, clip in zip(offline.audio, clips, strict=False)
@@ -71,7 +93,7 @@ async def _run(offline: Offline, stop: asyncio.Event) -> Played:
         session["ref_audio"] = data_url_of(offline.reference)
     codec, rate = await _wanted(offline.play)
     options = replace(offline.play, session=session, codec=codec, rate_hz=rate)
-    return await play(recordings, options, stop=stop)
+    return await play(recordings, options, stop=stop.asked)
 
 
 async def _wanted(options: PlayOptions) -> tuple[Codec, int]:

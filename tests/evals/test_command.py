@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 from evals.clips import clip
 from evals.replay import command
-from evals.replay.options import EXIT_MEANINGS, Exit, Query, ReplayOptions
+from evals.replay.options import Query, ReplayOptions
 from evals.stats import COLUMNS
+from orchestrator.exits import MEANINGS, Exit
 from tests.fakes.engine import FakeEngine, Seen
 
 REPO = Path(__file__).parents[2]
@@ -115,7 +116,7 @@ def test_help_names_every_exit_code():
     got = invoke("--help")
     assert got.exit_code == 0
     text = " ".join(got.output.split())
-    for code, meaning in EXIT_MEANINGS.items():
+    for code, meaning in MEANINGS.items():
         assert f"{code.value} {meaning}" in text
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from evals.replay.drive import Frame
 from evals.replay.http_api import HttpDrive
-from evals.replay.options import Exit, ReplayError
+from evals.replay.options import ReplayError
+from orchestrator.exits import Exit
 from tests.evals.drives import StepClock
 from tests.evals.fake_server import FakeServer
 

@@ -16,10 +16,11 @@ from evals.replay.console import RunConsole
 from evals.replay.core import engine_of, settings_of
 from evals.replay.folder import RunFolder, read_rows
 from evals.replay.in_process import InProcessDrive
-from evals.replay.options import Exit, Pace, Query, ReplayError, ReplayOptions
+from evals.replay.options import Pace, Query, ReplayError, ReplayOptions
 from evals.replay.run import Ending, replay
 from evals.replay.source import Source, Video
 from evals.stats import COLUMNS
+from orchestrator.exits import Exit
 from orchestrator.runtime.clock import SystemClock
 from tests.evals.drives import ListSource
 from tests.fakes.engine import GENERATE, FakeEngine, Seen

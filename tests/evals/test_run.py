@@ -13,9 +13,10 @@ from rich.console import Console
 
 from evals.replay.console import RunConsole, harmless, print_outcome
 from evals.replay.folder import RunFolder, read_rows
-from evals.replay.options import Exit, Pace, Query, ReplayError, ReplayOptions
+from evals.replay.options import Pace, Query, ReplayError, ReplayOptions
 from evals.replay.run import Ending, replay
 from evals.stats import COLUMNS
+from orchestrator.exits import Exit
 from tests.evals.drives import SAMPLING, ListSource, ScriptedDrive, StepClock
 
 SECONDS = [0, 1000, 2000, 3000, 4000]

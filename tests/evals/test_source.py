@@ -6,8 +6,9 @@ import pytest
 from PIL import Image
 
 from evals.clips import clip
-from evals.replay.options import Exit, ReplayError
+from evals.replay.options import ReplayError
 from evals.replay.source import Video
+from orchestrator.exits import Exit
 from tests.evals.drives import SAMPLING
 
 

@@ -132,7 +132,7 @@ async def test_ctrl_c_closes_the_session_and_writes_what_came(folder: Path) -> N
         await eventually(lambda: len(engine.sessions) > 1 and len(engine.sessions[-1].units) >= 2, 150)
         process.send_signal(signal.SIGINT)
         _, err = await asyncio.wait_for(process.communicate(), 150)
-        assert process.returncode == 1 and b"Traceback" not in err, err
+        assert process.returncode == 130 and b"Traceback" not in err, err
         assert rows_of(folder / "cut")[-1]["closed"] == "client_close"
         await eventually(lambda: not engine.live)
 
@@ -169,8 +169,8 @@ async def test_what_can_t_be_served_is_said(
 async def test_what_is_wrong_with_a_recording_is_said(tmp_path: Path) -> None:
     (tmp_path / "no.wav").write_bytes(b"nothing of the kind")
     for flags, code, why in (
-        (("--audio", str(tmp_path / "none.wav"), "--out", "o.wav"), 1, "none.wav"),
-        (("--audio", str(tmp_path / "no.wav"), "--out", "o.wav"), 1, "16-bit"),
+        (("--audio", str(tmp_path / "none.wav"), "--out", "o.wav"), 3, "none.wav"),
+        (("--audio", str(tmp_path / "no.wav"), "--out", "o.wav"), 3, "16-bit"),
         (("--audio", str(tmp_path / "no.wav")), 2, "--out"),
     ):
         returned, _, err = await run("talk", *flags)

@@ -10,11 +10,12 @@ import pytest
 
 from evals.readers.clip import Clip
 from evals.replay.folder import read_rows
-from evals.replay.options import Exit, ReplayError
+from evals.replay.options import ReplayError
 from evals.runs.clips import queries_of
 from evals.runs.manifest import RunError
 from evals.runs.tape import digest_of
 from evals.runs.tape_reader import read_tape, requests
+from orchestrator.exits import Exit
 from tests.evals.drives import ListSource
 from tests.evals.runs.stand import SECONDS, Quiet, clip, script, watch
 from tests.fakes.engine import FakeEngine
