@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -67,6 +68,8 @@ def demo(stack: ExitStack) -> None:
     server = stack.enter_context(serving(engine))
     beside = OUT / "replay.log"
     step(f"the clip through the served API; beside it the same through vigil replay, told in {beside}")
+    for earlier in (OUT / "served", OUT / "replay"):
+        shutil.rmtree(earlier, ignore_errors=True)
     with beside.open("wb") as lines:
         replays(
             Popen(replay(video, OUT / "served", "--server", server)),

@@ -113,6 +113,30 @@ def test_a_file_that_is_not_there_is_told_before_anybody_is_asked(
     assert done.exit_code == Exit.NO_SOURCE, done.output
 
 
+@pytest.mark.parametrize("held", ["decisions.jsonl", "report.html"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("replay", *WATCH, "--engine", "http://{}"),
+        ("replay", *WATCH, "--server", "http://{}"),
+        ("replay", "--audio", "in.wav", "--server", "http://{}", "--out", "run"),
+        ("talk", "--audio", "in.wav", "--server", "http://{}", "--out", "run/said.wav"),
+    ],
+    ids=" ".join,
+)
+def test_an_earlier_run_is_not_written_over(
+    here: Path, nobody: str, arguments: tuple[str, ...], held: str
+) -> None:
+    """It is told before anybody is asked, and nothing of it is touched."""
+    (here / "run").mkdir()
+    (here / "run" / held).write_text("dear")
+    done = vigil(*(argument.format(nobody) for argument in arguments))
+    taken = held == "decisions.jsonl" or "--audio" not in arguments
+    assert done.exit_code == (Exit.USAGE if taken else Exit.ENGINE_UNREACHABLE), done.output
+    assert ("name another" in done.output) == taken
+    assert (here / "run" / held).read_text() == "dear"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

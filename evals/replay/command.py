@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -217,7 +218,9 @@ def _queries(lines: list[str], timed: list[str]) -> list[Query]:
 
 def _default_out(source: str) -> Path:
     name = Path(urlsplit(source).path if "://" in source else source).stem or "stream"
-    return Path("vigil-runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder = Path("vigil-runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    further = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(each for each in chain([folder], further) if not each.exists())
 
 
 def run(options: ReplayOptions) -> Exit:
@@ -228,6 +231,7 @@ def run(options: ReplayOptions) -> Exit:
 
     problems = Console(stderr=True)
     try:
+        check_free(options.out)
         source = Video(options.source, options.loop)
         with drive_of(options, lambda line: problems.print(line, style="dim", markup=False)) as drive:
             return asyncio.run(_run(options, source, drive, Console()))
@@ -282,6 +286,15 @@ async def _run(options: ReplayOptions, source: Source, drive: Drive, console: Co
     if ending.error is not None:
         raise ending.error
     return ending.exit_code
+
+
+def check_free(folder: Path) -> None:
+    """Each run has a folder of its own: an earlier one is never written over."""
+    from evals.replay.folder import DECISIONS, REPORT, SUMMARY
+
+    if held := next((name for name in (DECISIONS, SUMMARY, REPORT) if (folder / name).exists()), None):
+        message = f"{folder} holds a run already ({held}); name another folder with --out"
+        raise ReplayError(Exit.USAGE, "out_taken", message)
 
 
 def open_folder(options: ReplayOptions) -> RunFolder:

@@ -20,7 +20,7 @@ from typing import Any, NotRequired
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from evals.files import BadFile, write_json
+from evals.files import BadFile, read_object, write_json
 from evals.readers.clip import Clip
 from evals.readers.jsonl import parse_clip
 from evals.replay.drive import Frame
@@ -331,6 +331,8 @@ async def rerun(run: Path, out: Path, tell: Callable[[str, Sequence[Difference]]
 
 
 def _begin(run: Path, manifest: Mapping[str, Any], out: Path) -> None:
+    if (out / RUN).exists() and read_object(out / RUN).get("rerun_of") != manifest["started_at"]:
+        raise RunError(f"{out} holds another run; name another folder with --out")
     out.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(run / PACK, out / PACK)
     write_json(out / RUN, {**manifest, "rerun_of": manifest["started_at"]})

@@ -49,6 +49,8 @@ def scenes(
 
     if barge_in and not speech:
         raise typer.BadParameter("goes with --speech", param_hint="--barge-in")
+    if (out / CLIPS).exists():
+        raise typer.BadParameter(f"{out} holds scenes already; name another folder", param_hint="OUT")
     asked = tuple(skill.strip() for skill in skills.split(",") if skill.strip())
     recipes = (
         SETS[fixed]

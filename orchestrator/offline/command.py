@@ -16,7 +16,7 @@ from bridges.media import MediaError
 from orchestrator.client import ClientError
 from orchestrator.exits import Exit, exit_of_session, exit_of_source
 from orchestrator.offline.drive import Played, PlayOptions, play
-from orchestrator.offline.files import UnusableFile, data_url_of, recording_of, write
+from orchestrator.offline.files import UnusableFile, data_url_of, recording_of, write, written
 from orchestrator.offline.timeline import Recording
 from orchestrator.wire.audio import Codec
 
@@ -43,6 +43,9 @@ def tail_ms(seconds: float | None, asks: bool) -> int:
 
 def run(offline: Offline) -> Exit:
     """Blocks until everything was played and heard, or until Ctrl-C; what came back is then written."""
+    if held := next((path for path in written(offline.out) if path.exists()), None):
+        _tell(f"{held} is there already, of an earlier run; name another place with --out")
+        return Exit.USAGE
     stop = Stop()
     try:
         played = asyncio.run(_run(offline, stop))

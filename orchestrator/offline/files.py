@@ -99,12 +99,18 @@ def data_url_of(audio: Path) -> str:
     return "data:audio/wav;base64," + base64.b64encode(_wav(audio)).decode()
 
 
+def written(out: Path) -> tuple[Path, Path, Path]:
+    """The files that ``write`` writes."""
+    return out, out.with_name(DECISIONS), out.with_name(TIMELINE)
+
+
 def write(out: Path, played: Played) -> None:
     """``out`` (WAV), and beside it ``decisions.jsonl`` and ``input_timeline.json``. Raises ``OSError``."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, write_wav(played.heard, played.heard_rate_hz))
-    write_whole(out.with_name(DECISIONS), b"".join(orjson.dumps(row) + b"\n" for row in played.rows))
-    write_whole(out.with_name(TIMELINE), _pretty(played.timeline))
+    sound, decisions, timeline = written(out)
+    write_whole(sound, write_wav(played.heard, played.heard_rate_hz))
+    write_whole(decisions, b"".join(orjson.dumps(row) + b"\n" for row in played.rows))
+    write_whole(timeline, _pretty(played.timeline))
 
 
 def _wav(audio: Path) -> bytes:

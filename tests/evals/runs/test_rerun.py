@@ -10,6 +10,7 @@ import pytest
 
 from evals.replay.folder import read_rows
 from evals.runs.differences import Difference
+from evals.runs.manifest import RunError
 from evals.runs.rerun import rerun
 from evals.runs.tape_reader import read_tape, requests
 from memory.lines import Lines
@@ -91,6 +92,18 @@ async def test_a_rerun_of_a_rerun_is_the_same(tmp_path: Path) -> None:
     await again(run, out)
     (out / "frames").symlink_to(run / "frames")
     assert await again(out, tmp_path / "third") == []
+
+
+async def test_a_rerun_takes_the_place_of_no_other_run(tmp_path: Path) -> None:
+    run, out, other = tmp_path / "run", tmp_path / "again", tmp_path / "other"
+    async with FakeEngine(script) as engine:
+        await watch(run, engine, [clip("one", 3)])
+        await watch(other, engine, [clip("one", 3)])
+    before = (other / "run.json").read_bytes()
+    with pytest.raises(RunError, match="another run"):
+        await again(run, other)
+    assert (other / "run.json").read_bytes() == before
+    assert await again(run, out) == await again(run, out) == []
 
 
 async def test_what_a_change_of_the_orchestrator_changes_is_told(tmp_path: Path, monkeypatch) -> None:

@@ -39,6 +39,8 @@ def test_a_data_set_is_written_and_read_again(tmp_path):
     read = open_dataset(out)
     assert [clip.id for clip in read.clips] == [f"scene-plain-held_out-{seed}" for seed in (5, 6, 7)]
     assert "3 clips" in result.output and not read.missing
+    refused = run(out, "--count", 3, "--minutes", 1)
+    assert refused.exit_code == 2 and "already" in refused.output
     again = tmp_path / "again"
     run(again, "--count", 3, "--minutes", 1, "--skills", "alert,count", "--seed", 5)
     assert (again / "clips.jsonl").read_bytes() == (out / "clips.jsonl").read_bytes()
