@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from rich.table import Table
 
 from engine_launch import launch, supervisor
 from engine_launch.atomic import Progress
-from engine_launch.client import EngineHttp
+from engine_launch.client import EngineHttp, NoAnswer, Unreachable
 from engine_launch.duplex_check import duplex_check
 from engine_launch.duplex_spec import DuplexSpec
 from engine_launch.errors import LaunchError, NotRunning, ProfileError
@@ -110,7 +110,10 @@ def make_app(
             target = http_address(target)
             running = supervisor.find_by_url(target) if is_url(target) else _found(target)
             url = running.url if running else EngineHttp(target).base_url
-            known = family or (running.family if running else duplex_family_at(url, api_key))
+            known = family or (running.family if running else None)
+            if running is None and known is None:
+                with suppress(Unreachable, NoAnswer):  # the check tells of it
+                    known = duplex_family_at(url, api_key)
             served = model or (running.model if running else None)
             progress("checking", f"real requests to {url}")
             duplex = duplex_for_family(known) if known else None

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from engine_launch import supervisor
 from engine_launch.atomic import Progress, silent
-from engine_launch.client import EngineHttp, NoAnswer, Unreachable
+from engine_launch.client import EngineHttp
 from engine_launch.duplex_spec import DuplexSpec
 from engine_launch.launch import still_answers, up
 from engine_launch.profile import base_name, duplex_family, load_profile
@@ -54,12 +54,12 @@ def http_address(target: str) -> str:
 
 
 def duplex_family_at(url: str, api_key: str | None = None) -> str | None:
-    """The family of a full-duplex engine, by the models it serves. None: not known, or not there."""
-    try:
-        with EngineHttp(url, api_key=api_key, deadline_s=10.0) as engine:
-            return duplex_family(str(card["id"]) for card in engine.models())
-    except (Unreachable, NoAnswer):
-        return None
+    """The family of a full-duplex engine, by the models it serves. None: not known.
+
+    :raises Unreachable: it is not there; ``NoAnswer``: it does not tell
+    """
+    with EngineHttp(url, api_key=api_key, deadline_s=10.0) as engine:
+        return duplex_family(str(card["id"]) for card in engine.models())
 
 
 def connect(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from engine_launch import supervisor
+from engine_launch.client import NoAnswer, Unreachable
 from engine_launch.duplex_check import duplex_check
 from engine_launch.errors import LaunchError, ProfileError
 from engine_launch.facts import EngineFacts
@@ -52,7 +53,8 @@ def native_family(settings: Settings) -> str | None:
     """The family of the settings' engines if it is a full-duplex one; ``None``: the engine is of the other
     kind, or does not answer.
 
-    :raises SetupError: an address can only be that of a full-duplex engine, and nobody says of which family
+    :raises SetupError: addresses can only be those of full-duplex engines, and none is there, or nobody says
+        of which family they are
     """
     targets = settings.engines
     if settings.family is not None:
@@ -61,16 +63,27 @@ def native_family(settings: Settings) -> str | None:
         if any(is_socket(target) for target in targets):
             raise _no_family(f"{settings.family} is no family of full-duplex engines")
         return None
+    away: dict[str, str] = {}
     for target in targets:
         if not is_url(target):
             with suppress(ProfileError):  # what is wrong with it is told where it is started
                 if (named := load_profile(target)).duplex:
                     return named.family
-        elif (family := duplex_family_at(_http(target), _key(settings))) is not None:
-            return family
-    if any(is_socket(target) for target in targets):
-        raise _no_family("the model's name does not tell its family")
-    return None
+            continue
+        try:
+            family = duplex_family_at(_http(target), _key(settings))
+        except (Unreachable, NoAnswer) as gone:
+            away[target] = str(gone)
+        else:
+            if family is not None:
+                return family
+    sockets = [target for target in targets if is_socket(target)]
+    if not sockets:
+        return None
+    if away.keys() >= set(sockets):
+        told = "; ".join(f"can't reach {target}: {away[target]}" for target in sockets)
+        raise SetupError(told, "engine_unreachable", Exit.ENGINE_UNREACHABLE)
+    raise _no_family("the model's name does not tell its family")
 
 
 def prepare_native(settings: Settings, family: str, tell: Tell) -> NativeEngines:

@@ -84,8 +84,10 @@ def test_a_service_that_is_not_there(here: Path, nobody: str, arguments: tuple[s
     [
         ("serve", "--no-auth-required", "--port", "0", "--engine", "http://{}"),
         ("serve", "--no-auth-required", "--port", "0", "--engine", "ws://{}", "--family", "minicpmo_4_5"),
+        ("serve", "--no-auth-required", "--port", "0", "--engine", "ws://{}"),
         ("replay", *WATCH, "--engine", "http://{}"),
         ("engine", "check", "http://{}"),
+        ("engine", "check", "ws://{}"),
     ],
     ids=" ".join,
 )

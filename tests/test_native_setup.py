@@ -93,10 +93,20 @@ def test_another_unit_is_unfit_and_another_model_is_none(engines: list[ScriptedD
     assert problem.value.code == "model_not_found"
 
 
-def test_a_socket_without_a_known_family_asks_for_one() -> None:
-    with pytest.raises(SetupError) as problem:
-        native_family(Settings(engine=f"ws://127.0.0.1:{free_port()}"))
-    assert problem.value.code == "family_required" and FAMILY in str(problem.value)
+def test_a_socket_without_a_known_family_asks_for_one(engines: list[ScriptedDuplex]) -> None:
+    there, away = engines[0].url.replace("http", "ws"), f"ws://127.0.0.1:{free_port()}"
+    for targets in (there, f"{away},{there}"):
+        with pytest.raises(SetupError) as problem:
+            native_family(Settings(engine=targets))
+        assert problem.value.code == "family_required" and FAMILY in str(problem.value)
     with pytest.raises(SetupError) as problem:
         native_family(Settings(engine="ws://127.0.0.1:1", family="joyvl"))
     assert problem.value.code == "family_required"
+
+
+def test_a_socket_that_is_not_there_is_told_of_before_its_family_is_asked_for() -> None:
+    away = [f"ws://127.0.0.1:{free_port()}" for _ in range(2)]
+    with pytest.raises(SetupError) as problem:
+        native_family(Settings(engine=",".join(away)))
+    assert (problem.value.code, problem.value.exit_code) == ("engine_unreachable", Exit.ENGINE_UNREACHABLE)
+    assert all(f"can't reach {target}" in str(problem.value) for target in away)

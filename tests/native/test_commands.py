@@ -151,7 +151,7 @@ async def test_an_engine_that_is_away_is_told_of_and_the_other_one_serves(folder
 @pytest.mark.parametrize(
     ("flags", "code", "why"),
     [
-        (("--engine", "ws://127.0.0.1:9"), 2, "--family"),
+        (("--engine", "ws://127.0.0.1:9"), 5, "can't reach ws://127.0.0.1:9"),
         (("--engine", "ws://127.0.0.1:9", "--family", "nobody"), 2, "--family"),
         (("--engine", "ws://127.0.0.1:9", "--family", FAMILY), 5, "no engine answers"),
     ],
