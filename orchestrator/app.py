@@ -125,6 +125,7 @@ class Core:
                 session=session_limits(settings),
                 runtime=track.runtime,
             ),
+            former=keeper,
         )
         self.owning: Owning | None = None
         if keeper.store is not None and keeper.store.leases is not None:

@@ -15,7 +15,7 @@ from memory.render import RENDERER
 from memory.store.base import Entry, FrameStore
 from memory.store.errors import LeaseLost, OwnedElsewhere, SessionExists, SessionGone, StoreError, StoreShared
 from memory.store.leases import Process
-from memory.store.session import DurableSession
+from memory.store.session import DurableSession, SessionInfo
 from memory.store.store import Keeping, Store
 from memory.store.transient import TransientFrames, TransientLog
 from orchestrator.backends.store_faults import told_of
@@ -155,6 +155,12 @@ class Keeper(Protocol):
 
     async def keep(self, spec: SessionSpec, lasting: Lasting) -> Kept: ...
 
+    async def name_of(self, tenant: str, session_id: str) -> str | None:
+        """The tenant's own name of a session that is not over, by its id."""
+
+    async def let_go(self, tenant: str, name: str) -> bool:
+        """Close a kept session, by its id or name, that is not at work here. False: there is none."""
+
     async def salt(self, tenant: str) -> str:
         """The engine's ``cache_salt`` for a tenant's requests without a session."""
 
@@ -164,7 +170,17 @@ class Keeper(Protocol):
     async def aclose(self) -> None: ...
 
 
-class TransientKeeper:
+class NothingLeft:
+    """Of a keeper to which no earlier process has left a session."""
+
+    async def name_of(self, tenant: str, session_id: str) -> str | None:
+        return None
+
+    async def let_go(self, tenant: str, name: str) -> bool:
+        return False
+
+
+class TransientKeeper(NothingLeft):
     """Nothing survives the process."""
 
     store: Store | None = None
@@ -279,6 +295,25 @@ class DurableKeeper:
             alias=spec.alias,
         )
 
+    async def name_of(self, tenant: str, session_id: str) -> str | None:
+        with _told():
+            info = await kept_session(self.store, tenant, session_id)
+        return info.alias if info is not None else None
+
+    async def let_go(self, tenant: str, name: str) -> bool:
+        with _told():
+            info = await kept_session(self.store, tenant, name)
+            if info is None or info.id in self._ours:
+                return False
+            try:
+                await self.store.claim(info.id)
+                session = await self.store.session(info.id)
+            except SessionGone:
+                return False
+            await session.close()
+            await session.release()
+        return True
+
     async def salt(self, tenant: str) -> str:
         return (await self.store.keys(tenant)).cache_salt()
 
@@ -324,6 +359,17 @@ class DurableKeeper:
         if info.id not in self._ours:
             await session.release()
         return None, (), ()
+
+
+async def kept_session(store: Store, tenant: str, name: str) -> SessionInfo | None:
+    """A tenant's session that is not over, by its id or by the tenant's own name of it."""
+    try:
+        info: SessionInfo | None = await store.info(name)
+    except SessionGone:
+        info = None
+    if info is None or info.tenant != tenant:
+        info = await store.find(tenant, name)
+    return info if info is not None and info.closed_ms is None else None
 
 
 async def kept_packs(store: Store, session_id: str) -> dict[str, Pack]:

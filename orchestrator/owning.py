@@ -12,6 +12,7 @@ from memory.store.leases import Leases
 from memory.store.store import Store
 from orchestrator.api.readings import Reading, Readings
 from orchestrator.backends.store_faults import told_of
+from orchestrator.keeping import kept_session
 from orchestrator.lease_table import LeaseTable
 from orchestrator.runtime.calls import bounded
 from orchestrator.runtime.registry import Registry
@@ -144,15 +145,8 @@ class Owning:
 
     async def _kept(self, tenant: str, name: str) -> tuple[str, str] | None:
         """Id and alias of a session that is not over."""
-        try:
-            info = await self._told(self._store.info(name))
-        except SessionGone:
-            info = None
-        if info is None or info.tenant != tenant:
-            info = await self._told(self._store.find(tenant, name))
-        if info is None or info.closed_ms is not None or info.alias is None:
-            return None
-        return info.id, info.alias
+        info = await self._told(kept_session(self._store, tenant, name))
+        return None if info is None or info.alias is None else (info.id, info.alias)
 
     async def _told(self, answer: Awaitable[T]) -> T:
         try:

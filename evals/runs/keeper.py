@@ -11,7 +11,7 @@ from evals.runs.tape import Tape
 from memory.store.base import Entry
 from memory.store.store import Store
 from memory.store.transient import TransientLog
-from orchestrator.keeping import Kept, Lasting
+from orchestrator.keeping import Kept, Lasting, NothingLeft
 from orchestrator.runtime.registry import SessionSpec
 
 
@@ -82,7 +82,7 @@ class Watched:
         self.session_id: str | None = None
 
 
-class RunKeeper:
+class RunKeeper(NothingLeft):
     """A ``Keeper`` that gives each session what its clip has.
 
     :param key: of the run. Each clip's frames and cache have a key made of it: what a clip costs does not

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from orchestrator.runtime.actor import Session
 from orchestrator.runtime.calls import bounded
@@ -33,6 +33,17 @@ class SessionSpec:
     config: SessionConfig
 
 
+class Former(Protocol):
+    """Sessions that an earlier process left, and that go on when they are asked for."""
+
+    async def name_of(self, tenant: str, session_id: str) -> str | None:
+        """The tenant's own name of the one with that id."""
+
+    async def let_go(self, tenant: str, name: str) -> bool:
+        """The one of that id or name goes on no more. False: there is none."""
+
+
+SESSION_PREFIX = "duplex-"
 BuildParts = Callable[[SessionSpec], Awaitable[SessionParts]]
 Key = tuple[str, str]
 
@@ -86,7 +97,9 @@ class Registry:
         ids: Ids,
         limits: RegistryLimits,
         tokens: Tokens = system_tokens,
+        former: Former | None = None,
     ) -> None:
+        self._former = former
         self._build = build
         self._clock = clock
         self._ids = ids
@@ -111,9 +124,12 @@ class Registry:
         Raises ``ResourceExhausted`` at ``max_sessions`` or at the tenant's own quota
         (``session_quota_exceeded``), ``EngineUnavailable`` while shutting down, or what the backend raised.
         """
-        session_id = self._ids("duplex-")
+        session_id = self._ids(SESSION_PREFIX)
         key = (tenant, alias or session_id)
         slot = self._slot_of(*key)
+        if slot is None and alias is not None:
+            key = (tenant, await self._former_name(tenant, alias) or alias)
+            slot = self._slot_of(*key)
         if slot is None or not slot.usable:
             slot = self._admit(SessionSpec(session_id, *key, config))
         try:
@@ -130,7 +146,11 @@ class Registry:
         The alias is free at once: nothing that waits on the old session can reach the new one.
         """
         slot = self._slot_of(tenant, alias)
-        return slot is not None and await self.end(slot.spec.session_id, "reset")
+        if slot is not None:
+            return await self.end(slot.spec.session_id, "reset")
+        if self._former is None or alias in self._slots:
+            return False
+        return await self._former.let_go(tenant, alias)
 
     def get(self, session_id: str) -> Session | None:
         slot = self._slots.get(session_id)
@@ -140,6 +160,12 @@ class Registry:
         """A tenant's open session by its id or by the tenant's alias; opens nothing."""
         slot = self._slot_of(tenant, name)
         return slot.session if slot is not None and slot.usable else None
+
+    async def _former_name(self, tenant: str, name: str) -> str | None:
+        """By what name a session goes on that an earlier process left, if ``name`` is its id."""
+        if self._former is None or not name.startswith(SESSION_PREFIX) or name in self._slots:
+            return None
+        return await self._former.name_of(tenant, name)
 
     def _slot_of(self, tenant: str, name: str) -> _Slot | None:
         """By id or by alias: a tenant's session has one life, whatever it is called."""

@@ -124,6 +124,43 @@ async def test_a_session_answers_to_its_id_as_to_its_name(tmp_path: Path) -> Non
         assert session not in served.core.registry.sessions()
 
 
+async def test_after_a_restart_a_session_answers_to_both_as_well(tmp_path: Path) -> None:
+    """Whichever is said first, it goes on as one session with all that it has seen."""
+    async with FakeEngine(says) as engine:
+        async with Served(engine, tmp_path, **UNGATED) as served:
+            await served.see(0)
+            (session,) = served.core.registry.sessions()
+        for n, first in ((1, session.id), (3, "cam")):
+            async with Served(engine, tmp_path, **UNGATED) as served:
+                other = "cam" if first == session.id else session.id
+                for at, name in ((n, first), (n + 1, other)):
+                    seen = (await served.see(at, headers={"x-session-id": name})).json()["interaction"]
+                    assert (seen["server_session_id"], seen["window_frames"]) == (session.id, at + 1)
+                assert len(served.core.registry.sessions()) == 1
+        async with Served(engine, tmp_path, **UNGATED) as served:
+            asked = await served.client.put(f"/v1/sessions/{session.id}/query", json={"text": "what?"})
+            assert asked.status_code == 200
+            assert [live.id for live in served.core.registry.sessions()] == [session.id]
+        assert len(engine.chats) >= 5
+
+
+@pytest.mark.parametrize("by", ["id", "name"])
+async def test_a_reset_after_a_restart_begins_anew(tmp_path: Path, by: str) -> None:
+    """What is only kept must not come back either with what was to be forgotten."""
+    async with FakeEngine(says) as engine:
+        async with Served(engine, tmp_path, **UNGATED) as served:
+            await served.see(0)
+            (session,) = served.core.registry.sessions()
+        async with Served(engine, tmp_path, **UNGATED) as served:
+            name = session.id if by == "id" else "cam"
+            gone = await served.client.post("/v1/streaming/reset", json={"session_id": name})
+            assert gone.json()["removed"] is True
+            again = await served.client.post("/v1/streaming/reset", json={"session_id": name})
+            assert again.json()["removed"] is False
+            seen = (await served.see(0)).json()["interaction"]
+            assert seen["window_frames"] == 1 and seen["server_session_id"] != session.id
+
+
 async def test_a_session_that_goes_on_over_http_does_not_wait_for_its_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
