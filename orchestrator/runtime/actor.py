@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from orchestrator.runtime.attachment import Attachment
 from orchestrator.runtime.calls import CANCEL_WAIT_S, BackendCalls, bounded
 from orchestrator.runtime.clock import system_ids, system_tokens
-from orchestrator.runtime.glimpses import surplus
+from orchestrator.runtime.mailbox import Mailbox
 from orchestrator.runtime.parts import RuntimeLimits, SessionParts
 from orchestrator.runtime.subscription import Lost, Subscription
 from orchestrator.runtime.waiters import Waiters
@@ -27,11 +26,8 @@ from orchestrator.session.commands import (
     IMMEDIATE,
     AnyCommand,
     AppendInput,
-    Cancel,
-    ClearOutput,
     Close,
     CreateItem,
-    Interrupt,
     OperationCommand,
 )
 from orchestrator.session.core import SessionCore
@@ -57,10 +53,8 @@ from orchestrator.session.operations import Outcome
 from orchestrator.session.record import SessionRecord
 from orchestrator.session.states import State
 from orchestrator.wire import client as wire
-from orchestrator.wire.errors import Conflict, EngineUnavailable, ResourceExhausted, ServerFault, VigilError
+from orchestrator.wire.errors import Conflict, EngineUnavailable, ServerFault, VigilError
 
-URGENT = (Cancel, ClearOutput, Interrupt, Close)
-"""Commands that find room in a full mailbox."""
 _log = logging.getLogger(__name__)
 
 
@@ -100,7 +94,7 @@ class Session:
         self._calls = BackendCalls(
             parts.backend, clock, limits.deadlines, self._read_out.wait, self._on_carried, self._fault
         )
-        self._mailbox: deque[tuple[AnyCommand, bool]] = deque()
+        self._mailbox = Mailbox(core, limits)
         self._changed = asyncio.Event()
         self._due = asyncio.Event()  # of the worker
         self._subscriptions: set[Subscription] = set()
@@ -344,38 +338,22 @@ class Session:
 
     def _enqueue(self, command: AnyCommand) -> bool:
         """Admit and queue. False: there is nothing to do (a known operation, a repeated close)."""
-        try:
-            # The one close of ``close`` always finds a place.
-            if not (self._closing and isinstance(command, Close)):
-                self._check_mailbox(self._limits.mailbox_reserve if isinstance(command, URGENT) else 0)
-            if not self._core.admit(command):
-                return False
-        except VigilError as error:
-            error.event_id = command.event_id
-            raise
+        # The one close of ``close`` always finds a place.
+        queued = self._mailbox.put(command, always=self._closing and isinstance(command, Close))
+        if queued is None:
+            return False
         self._seen(command)
-        interrupting = self._core.interrupts(command)
-        if interrupting:
+        if queued.interrupting:
             self._calls.interrupt(closing=isinstance(command, Close))
-        self._mailbox.append((command, interrupting))
-        if (thinned := surplus(self._mailbox, self._core.gives_way, self._limits.glimpses)) is not None:
+        if (thinned := self._mailbox.thinned()) is not None:
             self._guarded(lambda: self._core.thin(self._clock.now(), thinned))
         self._stirred()
         return True
 
     def _enqueue_together(self, commands: list[AnyCommand], event_id: str | None) -> None:
         """Queue all that one event of a client asks for, or nothing of it. None of it interrupts."""
-        admitted: list[AnyCommand] = []
-        try:
-            self._check_mailbox(1 - len(commands))
-            admitted.extend(each for each in commands if self._core.admit(each))
-        except VigilError as error:
-            self._core.retract(admitted)
-            error.event_id = event_id
-            raise
-        for each in admitted:
+        for each in self._mailbox.put_together(commands, event_id):
             self._seen(each)
-        self._mailbox.extend((each, False) for each in admitted)
         self._stirred()
 
     def _seen(self, command: AnyCommand) -> None:
@@ -386,15 +364,9 @@ class Session:
         times = [frame.media_time_ms for append in shown for frame in append.unit.frames]
         self.media_clock.seen(times, self._clock.now() * 1000)
 
-    def _check_mailbox(self, reserve: int = 0) -> None:
-        if len(self._mailbox) >= self._limits.mailbox + reserve:
-            raise ResourceExhausted(
-                f"{len(self._mailbox)} commands are waiting; send fewer at a time", code="input_backpressure"
-            )
-
     def _check_room(self, size: int) -> None:
         """Refuse media before it becomes a part of the client's stream."""
-        self._check_mailbox()
+        self._mailbox.check()
         self._core.check_room(size)
 
     def _stirred(self) -> None:
@@ -405,10 +377,10 @@ class Session:
 
     async def _work(self) -> None:
         while True:
-            while not self._mailbox or not (self._calls.idle or isinstance(self._mailbox[0][0], IMMEDIATE)):
+            while not self._mailbox or not (self._calls.idle or isinstance(self._mailbox.next, IMMEDIATE)):
                 self._due.clear()
                 await self._due.wait()
-            command, interrupting = self._mailbox.popleft()
+            command, interrupting = self._mailbox.pop()
             self._feed(command)
             if interrupting:
                 self._calls.settle()

@@ -77,7 +77,7 @@ class Conversation:
         """The user's opening words: a message that nobody waits for, unless the model has them already."""
         if self._shared.capabilities.takes_opening:
             self._shared.move(Trigger.INPUT)
-            self._turns.asked()
+            self._turns.unanswered.said()
             return
         item = Item(self._shared.ids("item_"), "user", content=(ContentPart("input_text", text),))
         self.create(CreateItem(item))
@@ -98,7 +98,7 @@ class Conversation:
         self._announce(item, self._history.add(item, command.previous_item_id))
         self._turns.adopt(command.pictures)
         if command.pictures:
-            self._turns.asked()
+            self._turns.unanswered.said()
         self._shared.do(Completed(command))
 
     def asked(self, fact: QueryAsked, *, taken: bool) -> None:
@@ -109,7 +109,7 @@ class Conversation:
         self._history.release(fact.item_id)
         if taken:
             self._announce(adding.item, self._history.place(adding.item, adding.previous_item_id))
-            self._turns.asked()
+            self._turns.unanswered.said()
         if taken and self._shared.state.is_open:
             self._turns.adopt(adding.pictures)
         else:

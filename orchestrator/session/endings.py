@@ -40,7 +40,7 @@ class Endings:
             in_vain = active is not None and active.requested and active.phase is Phase.CREATED
             cancelled = self._next_epoch("cancelled", "client_cancelled")
             if in_vain:
-                self._turns.asked_in_vain()
+                self._turns.unanswered.asked_in_vain()
             self._shared.do(fx.BackendCancel(cancelled, self._shared.fence, command=command))
         elif wanted is not None and not running and not answers.was_ours(wanted):
             self._shared.do(fx.Completed(command))

@@ -77,7 +77,7 @@ class Inputs:
             shared.do(Completed(command))
             return
         self._turns.flush(item)
-        item.streamed = self._turns.recorded = True
+        item.streamed = self._turns.unanswered.recorded = True
         shared.do(BackendAppend(command.unit, shared.fence, (command,), command=command))
 
     def thin(self, command: AppendInput) -> None:

@@ -68,7 +68,7 @@ class Said:
         shared.emit(ItemCreated(previous, user))
         self._tell(item)
         shared.emit(ItemDone(previous, user))
-        turns.asked()
+        turns.unanswered.said()
         turns.ask(item)
 
     def _belated(self, item: OpenItem) -> None:

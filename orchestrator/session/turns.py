@@ -36,6 +36,7 @@ from orchestrator.session.input_ledger import HeldUnit, InputAccounts, OpenItem,
 from orchestrator.session.shared import Shared
 from orchestrator.session.states import Trigger
 from orchestrator.session.told import QueryAsked, ResponseOptions
+from orchestrator.session.unanswered import Unanswered
 from orchestrator.session.waiting_pictures import WaitingPictures
 from orchestrator.wire.errors import (
     Conflict,
@@ -88,13 +89,9 @@ class Turns:
         self.submission: Submission | None = None
         self.overlap_speech_ms = 0.0
         """Speech that came over a response, counted until one ends."""
-        self.recorded = False
-        """The backend has recorded input since the last answer that was asked for."""
+        self.unanswered = Unanswered()
         self._retained: Payload | None = None
         self._deferred: Payload | None = None
-        self._unanswered = 0
-        self._asked_of = (False, 0)
-        """What waited for an answer when one was asked for last."""
         self._append_failed = False
         self._aside: OpenItem | None = None
         self.pictures = WaitingPictures()
@@ -274,7 +271,7 @@ class Turns:
             shared.emit(transcription)
         shared.emit(ItemDone(previous, user))
         if not details.get("no_response"):
-            self._unanswered += 1
+            self.unanswered.said()
 
     def ask(self, item: OpenItem) -> None:
         """Words of the item become the standing query."""
@@ -290,8 +287,8 @@ class Turns:
         if self.submission is not None:
             shared.do(Completed(command))  # one is on its way already
             return
-        has_input = self._retained is not None or self.recorded
-        if self._answers.active is None and not has_input and self._unanswered == 0:
+        has_input = self._retained is not None or self.unanswered.recorded
+        if self._answers.active is None and not has_input and self.unanswered.messages == 0:
             shared.require_open()
             raise InvalidRequest(
                 "there is nothing to answer; append input or ask first",
@@ -312,21 +309,12 @@ class Turns:
         payload, self._retained = self._retained or Payload(), None
         self._submit(payload, command)
 
-    def asked(self) -> None:
-        """A user's message was added to the conversation; it may be answered."""
-        self._unanswered += 1
-
-    def asked_in_vain(self) -> None:
-        """What was asked for last ended before a word was said: its input waits as it did before."""
-        recorded, unanswered = self._asked_of
-        self.recorded, self._unanswered = self.recorded or recorded, self._unanswered + unanswered
-
     def adopt(self, pictures: tuple[AppendInput, ...]) -> None:
         """Pictures of a user's message: for the backend now, or with the turn that will be asked for."""
         for append in pictures:
             self.pictures.add(append)
             if self._shared.auto or not self._shared.capabilities.holds_turn_input:
-                self.recorded = True
+                self.unanswered.recorded = True
                 self._shared.do(BackendAppend(append.unit, self._shared.fence, (append,)))
             else:
                 self._retain(Payload((HeldUnit.of(append),)))
@@ -416,8 +404,7 @@ class Turns:
     def _create(
         self, fence: Fence, command: CommitInput | CreateResponse | None, *, sealed: bool = False
     ) -> None:
-        self._asked_of = (self.recorded, self._unanswered)
-        self.recorded, self._unanswered = False, 0
+        self.unanswered.ask()
         self.pictures.clear()
         create = command if isinstance(command, CreateResponse) else CreateResponse()
         self._answers.request(fence, create)
@@ -453,7 +440,7 @@ class Turns:
     def clear(self) -> None:
         """Drop everything that was not answered yet."""
         self.release_all()
-        self.recorded, self._unanswered = False, 0
+        self.unanswered.clear()
         self._shared.emit(InputCleared())
 
     def discard_waiting(self) -> None:
