@@ -222,13 +222,17 @@ class Chat:
             await session.perform(Configure(wanted), self._context.limits.request_s)
 
     def _media_times(self, session: Session, given: list[int | None]) -> list[int]:
-        """Capture times; a frame without one is dated by its arrival, the first of a session being 0."""
+        """Capture times; a frame without one is dated by its arrival, the first of a session being 0.
+
+        A session may begin in the middle of a film: its first frames are taken at their word.
+        """
         if not given:
             return []
         now_ms = self._context.clock.now() * 1000
         arrival, step = round(session.media_clock.now_ms(now_ms)), self._context.period_ms // len(given)
         times = [time if time is not None else arrival + i * step for i, time in enumerate(given)]
-        session.media_clock.check(times, now_ms, "frame_time_range")
+        if session.media_clock.begun:
+            session.media_clock.check(times, now_ms, "frame_time_range")
         return times
 
     def _commands(

@@ -134,6 +134,11 @@ class MediaClock:
         media_ms, at_ms = self._anchor
         return max(media_ms + arrived_ms - at_ms, self._newest_ms or 0)
 
+    @property
+    def begun(self) -> bool:
+        """A frame was seen."""
+        return self._newest_ms is not None
+
     def check(self, times: Sequence[int], arrived_ms: float, param: str) -> None:
         """Raise ``frame_time_ahead`` for times that would leave all later frames behind."""
         if self._anchor is None and self._newest_ms is not None:
