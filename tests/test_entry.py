@@ -43,7 +43,7 @@ def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("typer", ("version",)),
         ("orchestrator.settings", ("version",)),
         ("orchestrator.talk", ("talk",)),
-        ("orchestrator.app", ("serve", "--no-auth-required")),
+        ("orchestrator.app", ("serve", "--no-auth-required", "--engine", "http://127.0.0.1:9")),
         ("evals.replay.command", ("replay", "clip.mp4")),
         ("av", ("replay", "clip.mp4", "--engine", "http://127.0.0.1:9")),
         ("engine_launch.cli", ("engine", "list")),
