@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import wave
 from typing import Any
 
 import httpx
 import numpy as np
 
+from bridges.answers import answered
 from bridges.asr import RATE_HZ, AsrError, Samples, Segment, words_of
 from bridges.circuit import Clock, RealClock
 from bridges.timing import Durations
@@ -19,6 +21,8 @@ IN_WORK, WAITING = 4, 64
 """Requests at a time, and speech that waits for one of them to end."""
 
 _CONNECT_S = 5.0
+_MOST = 2**20
+"""Bytes of an answer."""
 
 
 class HttpTranscriber:
@@ -59,7 +63,7 @@ class HttpTranscriber:
             self._counts["refused"] += 1
             raise AsrError("asr_overloaded", f"{self._asked} stretches of speech are being recognised")
         self._asked += 1
-        asking = asyncio.create_task(self._ask(samples, language))
+        asking = asyncio.create_task(self._ask(samples, language, deadline_s))
         late = asyncio.create_task(self._clock.sleep(deadline_s))
         try:
             await asyncio.wait({asking, late}, return_when=asyncio.FIRST_COMPLETED)
@@ -84,23 +88,24 @@ class HttpTranscriber:
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def _ask(self, samples: Samples, language: str | None) -> str:
+    async def _ask(self, samples: Samples, language: str | None, within_s: float) -> str:
         fields = {"model": self._model, "response_format": "verbose_json", "temperature": "0"}
         if language:
             fields["language"] = language
         async with self._places:
             began = self._clock.now()
             try:
-                reply = await self._client.post(
-                    self._url, data=fields, files={"file": ("speech.wav", _wav(samples), "audio/wav")}
+                sound = {"file": ("speech.wav", _wav(samples), "audio/wav")}
+                status, told = await answered(
+                    self._client, "POST", self._url, within_s=within_s, most=_MOST, data=fields, files=sound
                 )
             except httpx.HTTPError as lost:
                 raise AsrError("asr_worker_lost", f"the recogniser can't be reached: {lost!r}") from lost
             self.took.add(self._clock.now() - began)
-        if reply.status_code != 200:
-            raise AsrError("asr_failed", f"the recogniser answered {reply.status_code}")
+        if status != 200:
+            raise AsrError("asr_failed", f"the recogniser answered {status}")
         try:
-            return _words(reply.json())
+            return _words(json.loads(told))
         except (ValueError, AttributeError, TypeError) as wrong:
             raise AsrError("asr_failed", f"the recogniser's answer can't be read: {wrong}") from None
 

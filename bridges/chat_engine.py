@@ -19,6 +19,7 @@ from bridges.engine import (
     Deadlines,
     Delta,
     EngineBroken,
+    EngineDenied,
     EngineError,
     EngineServerError,
     EngineTimeout,
@@ -103,6 +104,12 @@ class VllmChat:
         except (EngineUnreachable, EngineBroken):
             self._lost()
             raise
+        except EngineDenied:
+            self._lost(denied=True)
+            raise
+        except EngineServerError:
+            self._circuit.missed(started_at)  # whoever fails at every request answers nobody
+            raise
         finally:
             self._counts["in_flight"] -= 1
 
@@ -152,6 +159,7 @@ class VllmChat:
             "state": self.state.value,
             "misses_in_a_row": self._circuit.misses,
             "last_answer_at": self._circuit.last_answer_at,
+            "denied": self._circuit.denied,
             "images_held": len(ledger) if ledger else 0,
             "images_evicted": ledger.evicted if ledger else 0,
             "tokens": self.tokens.statistics(),
@@ -363,10 +371,10 @@ class VllmChat:
             fallback=run.fallback,
         )
 
-    def _lost(self) -> None:
+    def _lost(self, *, denied: bool = False) -> None:
         """Whoever answers next may be a new instance, and a new instance holds no images."""
         self._counts["lost"] += 1
-        self._circuit.lost()
+        self._circuit.lost(denied=denied)
         self.tokens.lost()
         if self._ledger is not None:
             self._ledger.clear()

@@ -12,7 +12,14 @@ from aiohttp.abc import AbstractStreamWriter
 
 from bridges.circuit import Circuit, Clock
 from bridges.deadline import DeadlineWatch
-from bridges.engine import ChatRequest, EngineError, EngineRefused, EngineServerError, EngineUnreachable
+from bridges.engine import (
+    ChatRequest,
+    EngineDenied,
+    EngineError,
+    EngineRefused,
+    EngineServerError,
+    EngineUnreachable,
+)
 from bridges.engine_errors import message_of, refusal
 
 CHAT = "/v1/chat/completions"
@@ -131,7 +138,7 @@ class ChatHttp:
     def refused(self, status: int, message: str) -> EngineError:
         """The error of an answer that is none."""
         error = refusal(status, message)
-        if isinstance(error, EngineRefused):
+        if isinstance(error, EngineRefused) and not isinstance(error, EngineDenied):
             self._circuit.answered()
         return error
 

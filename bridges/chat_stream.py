@@ -17,6 +17,7 @@ from bridges.sse import WholeCharacters
 
 DONE = b"[DONE]"
 _ID_PREFIX = "token_id:"
+_MOST = 2**53
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class ChatStream:
     def take(self, payload: bytes) -> Delta | None:
         """The delta inside one event, if it brings text or tokens.
 
-        :raises EngineError: the event is an error, or is not JSON
+        :raises EngineError: the event is an error, or none of a completion
         """
         if payload == DONE:
             self.done = True
@@ -50,22 +51,28 @@ class ChatStream:
         chunk = _parse(payload)
         if "error" in chunk:
             raise _error(chunk["error"])
+        try:
+            return self._taken(chunk)
+        except (TypeError, AttributeError, LookupError, ValueError, OverflowError) as odd:
+            raise EngineServerError(f"the engine streamed an event of an unknown shape: {odd}") from odd
+
+    def _taken(self, chunk: Mapping[str, Any]) -> Delta | None:
         self.accepted = True
         if chunk.get("usage"):
-            self.usage = chunk["usage"]
+            self.usage = _counts(chunk["usage"])
         if ids_of_prompt := chunk.get("prompt_token_ids"):
-            self.prompt_token_ids = ids_of_prompt
+            self.prompt_token_ids = [_count(number) for number in ids_of_prompt]
         choices = chunk.get("choices")
         if not choices:
             return None
         choice = choices[0]
         if choice.get("finish_reason"):
-            self.finish_reason = choice["finish_reason"]
+            self.finish_reason = str(choice["finish_reason"])
             stop = choice.get("stop_reason")
             self.stop_token_id = stop if isinstance(stop, int) else None
         said = (choice.get("delta") or {}).get("content") or choice.get("text") or ""
         text = self._characters.feed(said)
-        ids = tuple(choice.get("token_ids") or ())
+        ids = tuple(_count(number) for number in choice.get("token_ids") or ())
         tops = self._tops(choice.get("logprobs"))
         if not text and not ids and not tops:
             return None
@@ -79,7 +86,7 @@ class ChatStream:
             return ()
         return tuple(
             {
-                number: top["logprob"]
+                number: float(top["logprob"])
                 for top in token.get("top_logprobs") or ()
                 if (number := self._id_of(top["token"])) is not None
             }
@@ -98,8 +105,26 @@ class ChatStream:
 
     @property
     def cached_tokens(self) -> int | None:
-        details = (self.usage or {}).get("prompt_tokens_details")
-        return details.get("cached_tokens") if details else None
+        return (self.usage or {}).get("cached_tokens")
+
+
+def _counts(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """What an engine counted, as far as it did."""
+    details = usage.get("prompt_tokens_details") or {}
+    told = {
+        name: _count(usage[name])
+        for name in ("prompt_tokens", "completion_tokens")
+        if usage.get(name) is not None
+    }
+    if details.get("cached_tokens") is not None:
+        return {"prompt_tokens": 0, **told, "cached_tokens": _count(details["cached_tokens"])}
+    return {"prompt_tokens": 0, **told}
+
+
+def _count(number: Any) -> int:
+    if not isinstance(number, int) or not 0 <= number <= _MOST:
+        raise ValueError(f"{number!r} is no count of tokens, and none's id")
+    return number
 
 
 def _parse(payload: bytes) -> dict[str, Any]:

@@ -25,8 +25,8 @@ class RealClock:
 
 
 class EngineState(StrEnum):
-    """``up``: answers in time; ``late``: missed a deadline lately; ``wedged``: takes requests and answers
-    none; ``down``: no connection."""
+    """``up``: answers in time; ``late``: missed a deadline or failed lately; ``wedged``: takes requests and
+    answers none; ``down``: no connection, or nobody there who serves us."""
 
     UP = "up"
     LATE = "late"
@@ -37,7 +37,7 @@ class EngineState(StrEnum):
 class Circuit:
     """Judges an engine by its real answers alone; nothing here asks ``/health``.
 
-    :param wedged_after: deadlines missed in a row before the engine counts as wedged
+    :param wedged_after: deadlines missed, or faults of its own, in a row before the engine counts as wedged
     """
 
     def __init__(self, clock: Clock, wedged_after: int = 3) -> None:
@@ -46,6 +46,8 @@ class Circuit:
         self._down = False
         self._missed_at = float("-inf")
         self.misses = 0
+        self.denied = False
+        """Whoever is there takes no request of ours."""
         self.last_answer_at: float | None = None
 
     @property
@@ -58,20 +60,21 @@ class Circuit:
 
     def answered(self) -> None:
         """A whole answer arrived, or a typed refusal: someone is at home."""
-        self._down = False
+        self._down = self.denied = False
         self.misses = 0
         self.last_answer_at = self._clock.now()
 
     def missed(self, started_at: float) -> None:
-        """A deadline of a request passed. Requests that waited side by side miss once, not once each."""
-        self._down = False
+        """A deadline of a request passed, or the engine failed. Requests that waited side by side miss once,
+        not once each."""
+        self._down = self.denied = False
         if not self.misses or started_at >= self._missed_at:
             self.misses += 1
             self._missed_at = self._clock.now()
 
-    def lost(self) -> None:
-        """The connection was refused or broke."""
-        self._down = True
+    def lost(self, *, denied: bool = False) -> None:
+        """The connection was refused or broke, or whoever is there does not serve us."""
+        self._down, self.denied = True, denied
         self.misses = 0
 
 

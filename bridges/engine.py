@@ -10,6 +10,7 @@
     |  |- ContextOverflow       the prompt is longer than the context
     |  |- TooManyImages         ``limit``: images one prompt may hold
     |  |- BadImage              the engine could not decode an image
+    |  |- EngineDenied          401, 403, 404, 405: whoever is there does not serve us, whatever we ask
     |  `- ImageMissing          ``uuid``: the engine needs its bytes and nobody has them any more
     `- EngineServerError        5xx after the retry with payloads
 """
@@ -67,6 +68,12 @@ class TooManyImages(EngineRefused):
 
 class BadImage(EngineRefused):
     code = "bad_image"
+
+
+class EngineDenied(EngineRefused):
+    """Another model is served there, another key is wanted, or it is no engine at all."""
+
+    code = "engine_denied"
 
 
 class ImageMissing(EngineRefused):

@@ -9,6 +9,7 @@ import orjson
 from bridges.engine import (
     BadImage,
     ContextOverflow,
+    EngineDenied,
     EngineError,
     EngineRefused,
     EngineServerError,
@@ -24,6 +25,7 @@ _BAD_IMAGE = re.compile(
 )
 _MISS = re.compile(r"Cache miss for image")
 _BUSY = (408, 429)
+_DENIED = (401, 403, 404, 405)
 
 
 class ImageNotHeld(EngineRefused):
@@ -51,6 +53,8 @@ def refusal(status: int, message: str) -> EngineError:
     text = message or f"the engine answered {status}"
     if status >= 500 or status in _BUSY:
         return EngineServerError(text)
+    if status in _DENIED:
+        return EngineDenied(text)
     if _MISS.search(text):
         return ImageNotHeld(text)
     if match := _LIMIT.search(text):

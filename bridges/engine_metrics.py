@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,11 +10,14 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from bridges.answers import answered
 from bridges.engine import EngineTimeout, EngineUnreachable
 from bridges.engine_errors import message_of, refusal
 from bridges.tls import trusted
 
 _PREFIX = "vllm:"
+_MOST = 4 * 2**20
+"""Bytes of a scrape: an engine has a hundred thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def parse_load(text: str) -> EngineLoad:
 
     def total(name: str) -> int | None:
         found = samples.get(name)
-        return None if found is None else int(sum(sample.value for sample in found))
+        return None if found is None else _whole(sum(sample.value for sample in found))
 
     usage = samples.get("kv_cache_usage_perc")
     facts = [sample.labels for sample in samples.get("cache_config_info", ())]
@@ -105,16 +108,15 @@ class EngineMetrics:
         :raises EngineError: the engine refused
         """
         try:
-            async with asyncio.timeout(self._timeout_s):
-                response = await self._http.get(self._url)
-        except (TimeoutError, httpx.TimeoutException) as late:
+            status, told = await answered(self._http, "GET", self._url, within_s=self._timeout_s, most=_MOST)
+        except httpx.TimeoutException as late:
             raise EngineTimeout(f"no metrics within {self._timeout_s:g} s", "total") from late
         except httpx.HTTPError as broken:
             raise EngineUnreachable(str(broken) or type(broken).__name__) from broken
-        if response.status_code != 200:
-            raise refusal(response.status_code, message_of(response.content))
+        if status != 200:
+            raise refusal(status, message_of(told))
         try:
-            return parse_load(response.text)
+            return parse_load(told.decode("utf-8", "replace"))
         except ValueError as bad:
             raise EngineUnreachable(f"{self._url} is not a metrics endpoint: {bad}") from bad
 
@@ -132,6 +134,12 @@ def _kv_tokens(labels: dict[str, str]) -> int | None:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
+
+
+def _whole(value: float) -> int:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no count")
+    return int(value)
 
 
 def _add(values: Iterable[int | None]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 import time
 import uuid
@@ -15,6 +16,9 @@ import httpx
 from PIL import Image
 
 Message = Mapping[str, Any]
+_PLAIN = {"accept-encoding": "identity"}
+_MOST = 16 * 2**20
+"""Bytes of an answer."""
 
 
 class Unreachable(Exception):
@@ -90,20 +94,25 @@ class EngineHttp:
     ) -> Reply:
         """Raises :class:`Unreachable` or :class:`NoAnswer`; any status is a reply."""
         began = time.monotonic()
+        until = began + (deadline_s or self._deadline_s)
         try:
-            response = self._http.request(method, path, json=body, timeout=deadline_s or self._deadline_s)
+            with self._http.stream(
+                method, path, json=body, headers=_PLAIN, timeout=deadline_s or self._deadline_s
+            ) as response:
+                raw = _whole(response, path, until)
         except httpx.TimeoutException as error:
             raise NoAnswer(f"{path}: {type(error).__name__}") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(str(error) or type(error).__name__) from None
+        text = raw.decode("utf-8", "replace")
         try:
-            parsed = response.json()
+            parsed = json.loads(text)
         except ValueError:
             parsed = {}
         return Reply(
             response.status_code,
             parsed if isinstance(parsed, dict) else {},
-            response.text,
+            text,
             time.monotonic() - began,
         )
 
@@ -133,6 +142,19 @@ class EngineHttp:
         """The text of ``/metrics``; empty where there is none."""
         reply = self.send("GET", "/metrics", deadline_s=deadline_s)
         return reply.text if reply.status == 200 else ""
+
+
+def _whole(response: httpx.Response, path: str, until: float) -> bytes:
+    """Whoever is there may send slowly, and without end."""
+    parts, size = list[bytes](), 0
+    for part in response.iter_bytes():
+        parts.append(part)
+        size += len(part)
+        if size > _MOST:
+            raise Unreachable(f"{path}: an answer of more than {_MOST} bytes")
+        if time.monotonic() > until:
+            raise NoAnswer(f"{path}: it did not end in time")
+    return b"".join(parts)
 
 
 def metric_total(metrics: str, name: str) -> float:

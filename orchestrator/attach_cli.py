@@ -12,10 +12,13 @@ import orjson
 import typer
 
 from orchestrator.exits import Exit
+from orchestrator.keys import checked_option
 from orchestrator.session_access import AccessError, Record, ServerAccess
 
 Server = Annotated[str, typer.Option(metavar="URL", help="A running service.")]
-ApiKey = Annotated[str | None, typer.Option(envvar="VIGIL_SERVER_KEY", help="Key for it.")]
+ApiKey = Annotated[
+    str | None, typer.Option(envvar="VIGIL_SERVER_KEY", callback=checked_option, help="Key for it.")
+]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="Its id or its name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one state a line.")]
 

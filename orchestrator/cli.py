@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from orchestrator.exits import Exit, SetupError
 from orchestrator.flags import settings_of, with_settings_flags
+from orchestrator.keys import checked_option
 from orchestrator.offline.flags import AskAtEnd, ReferenceVoice, Tail, VoiceName
 from orchestrator.settings import SettingsError, load_settings
 from orchestrator.version import vigil_version
@@ -102,7 +103,9 @@ def serve(
 @app.command()
 def talk(
     server: Annotated[str, typer.Option(metavar="URL", help="A running service.")] = "http://127.0.0.1:8070",
-    api_key: Annotated[str | None, typer.Option(envvar="VIGIL_SERVER_KEY", help="Key for it.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="VIGIL_SERVER_KEY", callback=checked_option, help="Key for it.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Served model; default: the one there is.")] = None,
     instructions: Annotated[str | None, typer.Option(metavar="TEXT", help="How to behave.")] = None,
     session: Annotated[

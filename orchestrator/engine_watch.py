@@ -16,7 +16,8 @@ class Pinged(Protocol):
     @property
     def state(self) -> Circuit: ...
     def statistics(self) -> Mapping[str, Any]:
-        """``last_answer_at``: monotonic seconds of the newest real answer, or ``None``."""
+        """``last_answer_at``: monotonic seconds of the newest real answer, or ``None``.
+        ``denied``: whoever is there takes no request."""
 
     async def ping(self, timeout_s: float) -> bool: ...
 
@@ -46,7 +47,9 @@ class EngineWatch:
         """``ready`` needs an answer within the last two rounds, and no sign of death since."""
         age, circuit = self._age(), self._engine.state
         if circuit is Circuit.DOWN:
-            return EngineState(False, "dead", f"no connection to the engine{_since(age)}")
+            denied = self._engine.statistics()["denied"]
+            told = "another model or key is wanted there" if denied else "no connection to the engine"
+            return EngineState(False, "dead", f"{told}{_since(age)}")
         if circuit is Circuit.WEDGED:
             return EngineState(False, "wedged", f"the engine takes requests and answers none{_since(age)}")
         if age is None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.engine_address import checked
 from orchestrator.engine_setup import prepare_engine
 from orchestrator.exits import Exit, SetupError
 from orchestrator.replay_hosts import Hosts
@@ -31,8 +32,11 @@ class EnginesDoor:
 
     async def add(self, url: str) -> str:
         """Checked with real requests, as at the start."""
-        if not url.startswith(("http://", "https://")):
-            raise InvalidRequest("name the engine by its address: http://host:port", param="url")
+        try:
+            if not checked(url).startswith(("http://", "https://")):
+                raise ValueError("name the engine by its address: http://host:port")
+        except ValueError as wrong:
+            raise InvalidRequest(str(wrong), param="url") from wrong
         settings = self._settings.model_copy(update={"engine": url})
         try:
             engine = await asyncio.to_thread(prepare_engine, settings, _log.info)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import httpx
 
+from bridges.answers import answered
 from bridges.engine import EngineUnreachable
 from bridges.tls import trusted
 
@@ -32,28 +33,17 @@ class EngineInstances:
         :raises EngineUnreachable: nothing listens there
         """
         try:
-            async with self._http.stream("GET", f"{self._urls[name]}/metrics") as response:
-                if not response.is_success:
-                    return None
-                return _start_time(await _text(response))
+            status, told = await answered(
+                self._http, "GET", f"{self._urls[name]}/metrics", within_s=_TIMEOUT_S, most=_MAX_BYTES
+            )
         except httpx.ConnectError as away:
             raise EngineUnreachable(f"no metrics of {name}: {str(away) or type(away).__name__}") from away
         except httpx.HTTPError:
             return None  # it is busy, or speaks otherwise; openings say more
+        return _start_time(told.decode("utf-8", "replace")) if status == 200 else None
 
     async def aclose(self) -> None:
         await self._http.aclose()
-
-
-async def _text(response: httpx.Response) -> str:
-    """No more than the largest sensible answer."""
-    parts, size = [], 0
-    async for part in response.aiter_text():
-        parts.append(part)
-        size += len(part)
-        if size > _MAX_BYTES:
-            break
-    return "".join(parts)
 
 
 def _start_time(text: str) -> str | None:

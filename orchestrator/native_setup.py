@@ -17,6 +17,7 @@ from engine_launch.selfcheck import SelfCheck, Status
 from engine_launch.supervisor import Running
 from engine_launch.target import already_running, duplex_family_at, http_address, is_socket, is_url
 from orchestrator.duplex_spec import duplex_spec
+from orchestrator.engine_address import twin
 from orchestrator.engine_setup import Tell
 from orchestrator.exits import Exit, SetupError
 from orchestrator.settings import Settings
@@ -103,6 +104,10 @@ def prepare_native(settings: Settings, family: str, tell: Tell) -> NativeEngines
     try:
         for target in settings.engines:
             url = _http(target) if is_url(target) else _run(target, profile, started, tell)
+            if (known := twin(url, urls)) is not None:
+                raise SetupError(
+                    f"{url} and {known} are one engine; name it once", "engine_twice", Exit.USAGE
+                )
             urls.append(url)
             tell(f"engine: {url}: opening a session to see what it can do")
             check = duplex_check(url, duplex_spec(profile), model=settings.model, api_key=_key(settings))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine_launch.facts import EngineFacts
+from orchestrator.engine_address import twin
 from orchestrator.engine_setup import Engine, Tell, prepare_engine
 from orchestrator.exits import Exit, SetupError
 from orchestrator.settings import Settings
@@ -50,6 +51,10 @@ def prepare_engines(settings: Settings, tell: Tell) -> Engines:
         for target in settings.engines:
             try:
                 prepared.append(prepare_engine(settings.model_copy(update={"engine": target}), tell))
+                if (known := twin(prepared[-1].url, [engine.url for engine in prepared[:-1]])) is not None:
+                    raise SetupError(
+                        f"{target} and {known} are one engine; name it once", "engine_twice", Exit.USAGE
+                    )
             except SetupError as error:
                 if error.code != "engine_unreachable" or len(settings.engines) == 1:
                     raise

@@ -17,6 +17,7 @@ from memory.plan import Limits
 from memory.tokens import estimate
 from orchestrator.api.context import EngineState
 from orchestrator.api.readings import ByTwo, Reading, Readings
+from orchestrator.engine_address import twin
 from orchestrator.engine_fit import BACKGROUND, LIVE_TICKS, chat_engine, image_bytes, token_route
 from orchestrator.engine_setup import Engine, token_facts_again
 from orchestrator.engine_watch import EngineWatch
@@ -135,14 +136,15 @@ class Hosts:
     async def add(self, engine: Engine) -> str:
         """Sessions may come to it from now on; its name.
 
-        :raises ValueError: there is one of this name
+        :raises ValueError: it is there already, maybe under another name
         :raises SetupError: it can't take the other engines' sessions
         """
         covers(self._facts, engine.url, engine.facts)
         name = engine_name(engine.url)
         async with self._changing:
-            if name in self._served:
-                raise ValueError(f"there is an engine {name} already")
+            known = [served.engine.url for served in self._served.values()]
+            if (same := await asyncio.to_thread(twin, engine.url, known)) is not None:
+                raise ValueError(f"there is an engine {name} already: {same}")
             served = self._make(engine)
             self.fleet.add(served.host)
             self._served[name] = served
@@ -276,6 +278,8 @@ class Hosts:
         while True:
             try:
                 served.load = await served.metrics.load()
+                if served.load.kv_tokens:
+                    served.host.room.holds(served.load.kv_tokens)
             except EngineError as problem:
                 served.load = EngineLoad()
                 _log.debug("engine %s tells no figures: %s", served.host.name, problem.message)

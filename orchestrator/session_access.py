@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
+from bridges.answers import answered_now
 from memory.store.errors import StoreError
 from memory.store.store import Store
 from orchestrator.api.public_facts import public_fact
@@ -30,6 +31,7 @@ Take = Callable[[bytes], object]
 _PAGE = 200
 _CONNECT_S = 5.0
 _ANSWER_S = 60.0
+_MOST = 64 * 2**20
 
 
 class AccessError(Exception):
@@ -76,7 +78,7 @@ class ServerAccess:
     def sessions(self) -> Iterator[Record]:
         after: dict[str, Any] = {}
         while True:
-            page = self._json("GET", "/v1/sessions", params={"limit": _PAGE, **after})
+            page = self._json("GET", "/v1/sessions", has="has_more", params={"limit": _PAGE, **after})
             yield from page["data"]
             if not page["has_more"]:
                 return
@@ -86,7 +88,7 @@ class ServerAccess:
         return self._json("GET", f"{_path(name)}")
 
     def memory(self, name: str) -> Record:
-        return self._json("GET", f"{_path(name)}/memory")
+        return self._json("GET", f"{_path(name)}/memory", has="session_id")
 
     def ticks(self, name: str) -> Iterator[Record]:
         params = {"kinds": "tick_answered", "follow": "false"}
@@ -111,7 +113,7 @@ class ServerAccess:
 
     def sources(self, name: str) -> list[Record]:
         """Of one session, oldest first."""
-        return list(self._json("GET", f"{_path(name)}/sources")["data"])
+        return list(self._json("GET", f"{_path(name)}/sources", has="data")["data"])
 
     def source(self, name: str, source_id: str) -> Record:
         return self._json("GET", f"{_path(name)}/sources/{quote(source_id, safe='')}")
@@ -121,7 +123,7 @@ class ServerAccess:
 
     def engines(self) -> list[Record]:
         """The engines of the service."""
-        return list(self._json("GET", "/v1/engines")["data"])
+        return list(self._json("GET", "/v1/engines", has="data")["data"])
 
     def add_engine(self, url: str) -> Record:
         return self._json("POST", "/v1/engines", json={"url": url})
@@ -133,31 +135,34 @@ class ServerAccess:
         """``change``: ``drain`` or ``admit``; returns the engine's state."""
         return self._json("POST", f"/v1/engines/{quote(engine, safe='')}/{change}")
 
-    def _json(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+    def _json(self, method: str, path: str, *, has: str = "id", **more: Any) -> dict[str, Any]:
+        """``has``: what an answer of a service has at least."""
         with self._told():
-            response = self._http.request(method, path, **more)
-            self._check(response)
-            return dict(response.json())
+            status, told = answered_now(self._http, method, path, within_s=_ANSWER_S, most=_MOST, **more)
+            self._check(status, told)
+            answer = orjson.loads(told)
+        if not isinstance(answer, dict) or has not in answer:
+            raise AccessError(f"what answers at {self._url} is no vigil serve")
+        return answer
 
     @contextmanager
     def _streamed(self, path: str, params: Mapping[str, str]) -> Iterator[httpx.Response]:
         with self._told(), self._http.stream("GET", path, params=params) as response:
             if response.is_error:
-                response.read()
-            self._check(response)
+                self._check(response.status_code, response.read())
             yield response
 
-    def _check(self, response: httpx.Response) -> None:
-        if not response.is_error:
+    def _check(self, status: int, told: bytes) -> None:
+        if status < 400:
             return
         try:
-            error = response.json()["error"]
+            error = orjson.loads(told)["error"]
             message = str(error["message"])
             if error.get("param") == "source":
                 message = f"{error['code']}: {message}"
         except (ValueError, LookupError, TypeError):
-            message = f"{self._url} answered with status {response.status_code}"
-        raise AccessError(message, Exit.USAGE if response.status_code == 401 else Exit.FAILED)
+            message = f"{self._url} answered with status {status}"
+        raise AccessError(message, Exit.USAGE if status == 401 else Exit.FAILED)
 
     @contextmanager
     def _told(self) -> Iterator[None]:

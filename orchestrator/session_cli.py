@@ -17,6 +17,7 @@ import orjson
 import typer
 
 from orchestrator.exits import Exit
+from orchestrator.keys import checked_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 Server = Annotated[
     str | None, typer.Option(metavar="URL", help="A running service; default: read the data folder itself.")
 ]
-ApiKey = Annotated[str | None, typer.Option(envvar="VIGIL_SERVER_KEY", help="Key for --server.")]
+ApiKey = Annotated[
+    str | None, typer.Option(envvar="VIGIL_SERVER_KEY", callback=checked_option, help="Key for --server.")
+]
 Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder; default: the settings'.")]
 Tenant = Annotated[str, typer.Option(help="Whose sessions, in the data folder; local: those without keys.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -9,12 +9,32 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, DirectoryPath, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    DirectoryPath,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import NoDecode
 
 from orchestrator.api.origins import is_loopback
 from orchestrator.api.public_facts import checked_kinds
+from orchestrator.keys import RULE, is_plain
 from orchestrator.wire.errors import InvalidRequest
+
+
+def _sendable(key: SecretStr) -> SecretStr:
+    if not is_plain(key.get_secret_value()):
+        raise ValueError(RULE)
+    return key
+
+
+SentKey = Annotated[SecretStr, AfterValidator(_sendable)]
+"""Sent to another server."""
 
 
 class Group(BaseModel):
@@ -194,7 +214,7 @@ class Solver(Group):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=40)
     url: str = Field(pattern=r"^https?://")
     model: str = Field(min_length=1)
-    api_key: SecretStr | None = None
+    api_key: SentKey | None = None
     capabilities: tuple[Literal["text", "images"], ...] = ("text",)
     deadline_s: float = Field(30.0, gt=0)
     max_in_flight: int = Field(4, ge=1)
@@ -233,7 +253,7 @@ class VoiceGroup(Group):
     processes: int = Field(4, ge=1, description="system, openai: texts of all sessions in work at a time")
     url: str | None = Field(None, pattern=r"^https?://", description="openai: root of the speech server")
     model: str | None = Field(None, description="openai: its served model name")
-    api_key: SecretStr | None = Field(None, description="openai: key sent to it, if it wants one")
+    api_key: SentKey | None = Field(None, description="openai: key sent to it, if it wants one")
     format: Literal["pcm", "wav"] = Field("pcm", description="openai: what is asked of it")
     rate_hz: int = Field(24000, ge=8000, le=48000, description="openai: rate of its pcm, in Hz")
     piper_python: Path | None = Field(None, description="piper: interpreter of Piper's environment")
@@ -260,7 +280,7 @@ class Summarizer(Group):
         None, pattern=r"^https?://", description="chat endpoint that writes summaries; default: the engine"
     )
     model: str | None = Field(None, description="its served model name")
-    api_key: SecretStr | None = Field(None, description="key sent to it, if it wants one")
+    api_key: SentKey | None = Field(None, description="key sent to it, if it wants one")
     images: bool = Field(
         True, description="it takes pictures; if not, it only merges summaries into long-term blocks"
     )
@@ -295,7 +315,7 @@ class EarsGroup(Group):
     url: str | None = Field(
         None, pattern=r"^https?://", description="server with /v1/audio/transcriptions; default: this machine"
     )
-    api_key: SecretStr | None = Field(None, description="key sent to it, if it wants one")
+    api_key: SentKey | None = Field(None, description="key sent to it, if it wants one")
     language: str | None = Field(
         None, pattern=r"^[a-z]{2,3}$", description="language that is spoken; default: the session's"
     )

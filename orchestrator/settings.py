@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BaseModel,
     Field,
-    SecretStr,
     ValidationError,
     field_validator,
     model_validator,
@@ -37,6 +36,7 @@ from pydantic_settings.exceptions import SettingsError as SourceError
 
 from orchestrator.api.origins import is_loopback
 from orchestrator.auth_settings import Auth
+from orchestrator.engine_address import checked
 from orchestrator.setting_groups import (
     Decision,
     Delegation,
@@ -46,6 +46,7 @@ from orchestrator.setting_groups import (
     Limits,
     MemoryGroup,
     Realtime,
+    SentKey,
     Solver,
     SourcesGroup,
     StoreGroup,
@@ -85,7 +86,7 @@ class Settings(BaseSettings):
         "standin-cpu",
         description="URL of a running engine, several separated by commas, or a launch profile to start",
     )
-    engine_api_key: SecretStr | None = Field(None, description="key sent to the engine, if it wants one")
+    engine_api_key: SentKey | None = Field(None, description="key sent to the engine, if it wants one")
     model: str | None = Field(None, description="served model name; default: the only one the engine serves")
     family: str | None = Field(
         None,
@@ -144,6 +145,14 @@ class Settings(BaseSettings):
     def engines(self) -> tuple[str, ...]:
         """The engines that ``engine`` names."""
         return tuple(part.strip() for part in self.engine.split(",") if part.strip())
+
+    @field_validator("engine")
+    @classmethod
+    def _addresses(cls, value: str) -> str:
+        for target in (part.strip() for part in value.split(",")):
+            if "://" in target:
+                checked(target)
+        return value
 
     @field_validator("advertise")
     @classmethod

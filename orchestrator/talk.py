@@ -13,7 +13,9 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import orjson
 
+from bridges.answers import answered
 from bridges.frames import FrameBounds
 from bridges.media import MediaError, MediaOptions, open_media
 from orchestrator.client import ClientError, Invitation, SessionLost, VigilClient
@@ -25,6 +27,7 @@ _BOUNDS = FrameBounds(28 * 28, 1920 * 1920)
 _PERIOD_MS = 1000
 _LAST_ANSWER_S = 120.0
 _LINES = 64
+_ANSWER_S, _MOST = 10.0, 2**20
 
 _RACES = frozenset({"response_not_active", "response_already_active"})
 """Refusals that mean only that the other side was faster."""
@@ -103,16 +106,21 @@ class _Talk:
         path = f"/v1/sessions/{quote(options.session, safe='')}/attach-token"
         try:
             async with httpx.AsyncClient(base_url=options.server, headers=headers, trust_env=False) as http:
-                answer = await http.post(path)
-                body = answer.json()
+                status, told = await answered(http, "POST", path, within_s=_ANSWER_S, most=_MOST)
+            body = orjson.loads(told)
         except httpx.InvalidURL as error:
             raise ClientError("invalid_url", f"can't reach {options.server}: {error}") from error
         except (httpx.HTTPError, ValueError) as error:
             raise ClientError("connection_failed", f"can't reach {options.server}: {error}") from error
-        if not answer.is_success:
-            refusal = body.get("error", {})
-            raise ClientError(str(refusal.get("code")), str(refusal.get("message")))
-        return Invitation(body["session_id"], body["attach_token"], body["last_received_server_event_seq"])
+        try:
+            if "error" in body:
+                raise ClientError(str(body["error"]["code"]), str(body["error"]["message"]))
+            return Invitation(
+                body["session_id"], body["attach_token"], body["last_received_server_event_seq"]
+            )
+        except (LookupError, TypeError):
+            reason = f"what answers at {options.server} is no vigil serve (status {status})"
+            raise ClientError("connection_failed", reason) from None
 
     async def _converse(self, client: VigilClient) -> None:
         listening = asyncio.create_task(self._listen(client))

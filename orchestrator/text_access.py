@@ -9,6 +9,7 @@ from typing import Any
 from bridges.engine import (
     BadImage,
     ContextOverflow,
+    EngineDenied,
     EngineError,
     EngineRefused,
     EngineTimeout,
@@ -35,7 +36,7 @@ def client_error(error: EngineError) -> VigilError:
         return EngineUnavailable(
             f"the engine does not answer: {error.message}", code=error.code, retry_after_s=1.0
         )
-    if isinstance(error, _CLIENTS):
+    if isinstance(error, _CLIENTS) and not isinstance(error, EngineDenied):
         return InvalidRequest(f"the engine refuses this: {error.message}", code=error.code)
     return EngineFault(f"the engine failed: {error.message}", code=error.code)
 

@@ -16,10 +16,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from bridges.answers import answered_now
 from orchestrator.attach_cli import HERE, ApiKey, Server
 from orchestrator.exits import Exit
 
 TIMEOUT_S = 5.0
+MOST = 32 * 2**20
+"""Bytes of a scrape."""
 TENANTS = 10
 """Shown, those that ask most."""
 LATE, KEPT = 1.0, 0.8
@@ -44,7 +47,7 @@ class Away(TopError):
 def top(
     server: Server = HERE,
     api_key: ApiKey = None,
-    every: Annotated[float, typer.Option(min=0.2, metavar="S", help="Between two looks.")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.2, max=3600.0, metavar="S", help="Between two looks.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Look twice, print, and return.")] = False,
 ) -> None:
     """Sessions, engines, lateness, reuse and refusals of a running service. Ctrl-C ends it.
@@ -109,7 +112,10 @@ class Look:
         """Of a histogram's newest observations, within its buckets evenly; ``None``: there are none."""
         counts: dict[float, float] = {}
         for key, count in self.grown(f"{name}_bucket", **labels).items():
-            end = float(dict(key)["le"])
+            try:
+                end = float(dict(key)["le"])
+            except (KeyError, ValueError):
+                continue  # of no histogram
             counts[end] = counts.get(end, 0.0) + count
         if not counts or not (most := max(counts.values())):
             return None
@@ -287,9 +293,9 @@ def _looks(http: httpx.Client, every: float) -> Iterator[Look]:
 
 def _scrape(http: httpx.Client) -> Scrape:
     try:
-        response = http.get("/metrics")
+        status, text = answered_now(http, "GET", "/metrics", within_s=TIMEOUT_S, most=MOST)
     except (httpx.HTTPError, httpx.InvalidURL) as away:
         raise Away(f"can't reach {http.base_url}: {str(away) or type(away).__name__}") from away
-    if response.status_code != 200:
-        raise TopError(f"{http.base_url} answered with status {response.status_code}; is the key right?")
-    return read(response.text)
+    if status != 200:
+        raise TopError(f"{http.base_url} answered with status {status}; is the key right?")
+    return read(text.decode("utf-8", "replace"))

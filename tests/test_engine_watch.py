@@ -21,9 +21,10 @@ class Engine:
         self.answered: float | None = None
         self.pings: list[float] = []
         self.alive = True
+        self.denied = False
 
     def statistics(self) -> dict[str, Any]:
-        return {"last_answer_at": self.answered}
+        return {"last_answer_at": self.answered, "denied": self.denied}
 
     async def ping(self, timeout_s: float) -> bool:
         self.pings.append(self.clock.now())
@@ -89,3 +90,11 @@ async def test_dead_wedged_and_slow_are_told_apart(circuit: EngineState, ready: 
         seen = watch.state()
         assert (seen.ready, seen.state) == (ready, state)
         assert seen.reason
+
+
+async def test_who_refuses_everything_is_told_from_who_is_not_there() -> None:
+    async with watching() as (_, engine, watch):
+        engine.state = EngineState.DOWN
+        assert "no connection" in watch.state().reason
+        engine.denied = True
+        assert (watch.state().state, "another model or key" in watch.state().reason) == ("dead", True)

@@ -15,8 +15,10 @@ import httpx
 import orjson
 import typer
 
+from bridges.answers import answered
 from evals.load.job import INSIST_S, Job
 from orchestrator.exits import Exit
+from orchestrator.keys import checked_option
 
 QUERY = "Say when something happens."
 PICTURES = 240
@@ -24,6 +26,8 @@ PICTURES = 240
 
 
 WIDTH = 120
+ANSWER_S, MOST = 10.0, 4 * 2**20
+"""For what is served there, and bytes of it."""
 
 
 class Shape(StrEnum):
@@ -47,7 +51,9 @@ class _Away(_Unusable):
 
 def load(
     server: Annotated[str, typer.Option(metavar="URL", help="A running service.")] = "http://127.0.0.1:8070",
-    api_key: Annotated[str | None, typer.Option(envvar="VIGIL_SERVER_KEY", help="Key for it.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="VIGIL_SERVER_KEY", callback=checked_option, help="Key for it.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Served model; default: the first one there is.")] = None,
     shape: Annotated[
         Shape,
@@ -209,15 +215,16 @@ async def _served(job: Job) -> dict[str, Any]:
     """The model entry of the server; nothing where it has no such list."""
     headers = {"authorization": f"Bearer {job.api_key}"} if job.api_key else None
     try:
-        async with httpx.AsyncClient(headers=headers, trust_env=False, timeout=10.0) as http:
-            response = await http.get(job.url + "/v1/models")
+        async with httpx.AsyncClient(headers=headers, trust_env=False, timeout=ANSWER_S) as http:
+            status, told = await answered(http, "GET", job.url + "/v1/models", within_s=ANSWER_S, most=MOST)
     except (httpx.HTTPError, httpx.InvalidURL) as away:
-        told = f"can't reach {job.url}: {str(away) or type(away).__name__}; is vigil serve running there?"
-        raise _Away(told) from away
-    if response.status_code in (401, 403):
+        raise _Away(
+            f"can't reach {job.url}: {str(away) or type(away).__name__}; is vigil serve running there?"
+        ) from away
+    if status in (401, 403):
         raise _Unusable(f"{job.url} wants another key: --api-key")
     try:
-        entries = response.json()["data"]
+        entries = orjson.loads(told)["data"]
         entry: dict[str, Any] = next((e for e in entries if job.model in (None, e["id"])), {})
     except (ValueError, LookupError, TypeError):
         return {}

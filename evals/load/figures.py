@@ -11,12 +11,14 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from bridges.answers import answered
 from bridges.engine import EngineError
 from bridges.engine_metrics import EngineLoad, EngineMetrics
 from evals.load.processors import Spent, cores, spent
 
 LOOK_S = 1.0
-TIMEOUT_S = 5.0
+TIMEOUT_S, MOST = 5.0, 32 * 2**20
+"""For a scrape of the service, and bytes of it."""
 QUIET_LOOK_S, QUIET_LOOKS = 0.5, 3
 """An engine that does nothing is looked at so often: between two requests it does nothing either."""
 QUEUES = ("mailbox_commands", "pending_input_bytes", "frames_waiting", "outbox_events")
@@ -161,10 +163,10 @@ class Scraper:
 
     async def _service(self) -> Samples:
         try:
-            response = await self._http.get(self._url)
+            status, told = await answered(self._http, "GET", self._url, within_s=TIMEOUT_S, most=MOST)
         except httpx.HTTPError:
             return {}
-        return service_samples(response.text) if response.status_code == 200 else {}
+        return service_samples(told.decode("utf-8", "replace")) if status == 200 else {}
 
     async def _load(self, engine: EngineMetrics) -> EngineLoad:
         try:

@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 
 from evals.replay.options import Pace, Query, ReplayError, ReplayOptions
 from orchestrator.exits import MEANINGS, Exit
+from orchestrator.keys import checked_option
 from orchestrator.offline.flags import AskAtEnd, ReferenceVoice, Tail, VoiceName
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ def replay(
         str | None,
         typer.Option(metavar="URL", help="Drive a running vigil serve over HTTP instead of an engine."),
     ] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="VIGIL_SERVER_KEY", help="Key for --server.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="VIGIL_SERVER_KEY", callback=checked_option, help="Key for --server.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Served model; default: the only one.")] = None,
     family: Annotated[
         str | None, typer.Option(help="Prompt pack; default: the profile's, or generic for an engine URL.")

@@ -57,7 +57,14 @@ def openai_error(error: VigilError) -> dict[str, Any]:
 
 
 _UNAVAILABLE = frozenset(
-    {"engine_unavailable", "engine_unreachable", "engine_timeout", "engine_broken", "restarted"}
+    {
+        "engine_unavailable",
+        "engine_unreachable",
+        "engine_denied",
+        "engine_timeout",
+        "engine_broken",
+        "restarted",
+    }
 )
 _OVERLOADED = "engine_overloaded"
 _REFUSED = frozenset(

@@ -208,6 +208,12 @@ class Room:
             self._most = (turn, head), self._caches.carry(turn, head)
         return self._most[1]
 
+    def holds(self, kv_tokens: int) -> None:
+        """What the engine says of its KV cache now: one that was started anew may have another."""
+        if self._caches is not None and self._caches.kv_tokens != kv_tokens:
+            self._caches = replace(self._caches, kv_tokens=kv_tokens)
+            self._most = None
+
     def __len__(self) -> int:
         return len(self._guests)
 

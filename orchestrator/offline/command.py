@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 
+from bridges.answers import answered
 from bridges.media import MediaError
 from orchestrator.client import ClientError
 from orchestrator.exits import Exit, exit_of_session, exit_of_source
@@ -20,6 +22,7 @@ from orchestrator.offline.files import UnusableFile, data_url_of, recording_of, 
 from orchestrator.offline.timeline import Recording
 from orchestrator.wire.audio import Codec
 
+_ANSWER_S, _MOST = 10.0, 4 * 2**20
 _HINTS = {"ref_audio_required": " (--ref-audio VOICE.wav gives it one)"}
 
 
@@ -107,12 +110,12 @@ async def _wanted(options: PlayOptions) -> tuple[Codec, int]:
     headers = {"authorization": f"Bearer {options.api_key}"} if options.api_key else {}
     try:
         async with httpx.AsyncClient(base_url=options.server, headers=headers, trust_env=False) as http:
-            answer = await http.get("/v1/models")
-            served = answer.json()["data"][0]
-            if (heard := served["audio_input"]) is None:
-                told = f"{served['id']} does not hear; vigil serve --ears-model gives it ears"
-                raise ClientError("invalid_input_modality", told)
-            return Codec(heard["format"]), int(heard["rate_hz"])
+            _, told = await answered(http, "GET", "/v1/models", within_s=_ANSWER_S, most=_MOST)
+        served = orjson.loads(told)["data"][0]
+        if (heard := served["audio_input"]) is None:
+            deaf = f"{served['id']} does not hear; vigil serve --ears-model gives it ears"
+            raise ClientError("invalid_input_modality", deaf)
+        return Codec(heard["format"]), int(heard["rate_hz"])
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError):
         return options.codec, options.rate_hz  # who opens the session is told what is wrong
 

@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from orchestrator.replay_track import ReplayTrack
 from orchestrator.settings import Settings
 from tests.api.scripted import error
 from tests.api.serving import Served
-from tests.fakes.engine import FakeEngine
+from tests.fakes.engine import FakeEngine, Fault
+from tests.realtime.serving import eventually
 
 UNGATED: dict[str, Any] = {"decision": {"gate": False}, "memory": {"chunk_frames": 12, "overlap_frames": 2}}
 
@@ -106,6 +108,58 @@ async def test_an_engine_that_dies_costs_no_session_and_no_frame(tmp_path: Path)
             assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(status=404, message="The model `m` does not exist."), Fault(status=401), Fault(status=503)],
+    ids=["another model", "another key", "no engine behind it"],
+)
+async def test_an_engine_that_takes_nothing_of_ours_is_left_with_every_frame(
+    tmp_path: Path, fault: Fault
+) -> None:
+    """It is there and says so: nobody's frames are thrown away for that, and nobody is sent there."""
+    async with two_engines(tmp_path) as (served, home, other):
+        for number in range(1, 4):
+            await served.see(number)
+        home.faults.append(replace(fault, times=None))
+        for number in range(4, 7):
+            assert (await served.see(number)).status_code == 200
+        assert shown(other)[-1] == 7 and track(served).hosts.fleet.moves["died"] == 1
+        before = len(home.chats)
+        for number in range(4):
+            reply = await served.see(0, headers={"x-session-id": f"new-{number}"})
+            assert reply.status_code == 200
+        assert len(home.chats) == before, "new sessions go where somebody is answered"
+        home.faults.clear()
+        host = next(h for h in track(served).hosts.fleet.hosts if h.name == name(home))
+        assert await host.chat.ping(5.0) and not host.down
+
+
+async def test_a_session_of_one_engine_waits_while_another_model_is_served_there(tmp_path: Path) -> None:
+    async with FakeEngine() as engine, Served(engine, tmp_path, **UNGATED) as served:
+        for number in range(3):
+            await served.see(number)
+        engine.model = "another"
+        waits = await served.see(3)
+        assert (waits.status_code, error(waits)["code"]) == (503, "engine_unavailable")
+        assert waits.headers["retry-after"]
+        ready = await served.client.get("/ready")
+        assert (ready.status_code, error(ready)["code"]) == (503, "engine_dead")
+        assert "another model or key" in error(ready)["message"]
+        engine.model = served.core.track.offer.model
+        await eventually(lambda: shown(engine)[-1] == 4)
+        assert (await served.see(4)).status_code == 200 and shown(engine)[-1] == 5
+
+
+async def test_an_engine_that_comes_back_with_less_memory_takes_fewer(tmp_path: Path) -> None:
+    quick: dict[str, Any] = {"timeouts": {"watch_s": 0.05}, **UNGATED}
+    async with FakeEngine(kv_tokens=400_000) as engine, Served(engine, tmp_path, **quick) as served:
+        (host,) = track(served).hosts.fleet.hosts
+        before = host.room.most
+        engine.kv_tokens = 40_000
+        await eventually(lambda: host.room.most != before)
+        assert before is not None and host.room.most is not None and host.room.most < before / 4
+
+
 async def test_new_sessions_pass_over_an_engine_that_is_drained_or_gone(tmp_path: Path) -> None:
     async with two_engines(tmp_path) as (served, home, other):
         track(served).engines.drain(name(home), True)
@@ -166,11 +220,21 @@ async def test_an_operator_sees_drains_adds_and_removes_engines(tmp_path: Path) 
         assert (await door.post(f"/v1/engines/{name(home)}/admit")).json()["draining"] is False
         known = await door.post("/v1/engines", json={"url": home.url})
         assert (known.status_code, error(known)["code"]) == (409, "engine_known")
+        alias = {"url": home.url.replace("127.0.0.1", "localhost")}
+        known = await door.post("/v1/engines", json=alias)
+        assert (known.status_code, error(known)["code"]) == (409, "engine_known")
         unfit = await door.post("/v1/engines", json={"url": small.url})
         assert (unfit.status_code, error(unfit)["code"]) == (400, "engine_unfit")
         gone = await door.post("/v1/engines", json={"url": "http://127.0.0.1:9"})
         assert gone.status_code == 503
-        for body in ({}, {"url": 7}, {"url": "file:///etc/passwd"}):
+        several = f"{home.url},{other.url}"
+        for body in (
+            {},
+            {"url": 7},
+            {"url": "file:///etc/passwd"},
+            {"url": several},
+            {"url": "http://u:p@h"},
+        ):
             assert (await door.post("/v1/engines", json=body)).status_code == 400
         assert (await door.delete(f"/v1/engines/{name(home)}")).json()["deleted"] is True
         last = await door.delete(f"/v1/engines/{name(other)}")
@@ -185,6 +249,16 @@ async def test_engines_that_differ_in_what_sessions_carry_over_are_refused() -> 
         with pytest.raises(SetupError) as refused:
             await asyncio.to_thread(prepare_engines, settings, lambda _: None)
         assert refused.value.code == "engines_differ" and one.url in str(refused.value)
+
+
+async def test_an_engine_that_is_named_twice_is_refused() -> None:
+    async with FakeEngine() as one:
+        for again in (one.url, one.url + "/v1", one.url.replace("127.0.0.1", "localhost")):
+            with pytest.raises(SetupError) as refused:
+                await asyncio.to_thread(
+                    prepare_engines, Settings(engine=f"{one.url},{again}"), lambda _: None
+                )
+            assert refused.value.code == "engine_twice"
 
 
 async def test_the_smallest_limits_hold_for_all_and_an_engine_that_is_away_is_left_out() -> None:

@@ -16,6 +16,7 @@ from bridges.engine import (
     BadImage,
     ContextOverflow,
     EngineBroken,
+    EngineDenied,
     EngineError,
     EngineRefused,
     EngineServerError,
@@ -191,13 +192,41 @@ async def test_bad_image() -> None:
 
 async def test_other_refusals_and_server_errors() -> None:
     async with pair() as (engine, chat):
-        engine.faults.append(Fault(status=404, message="The model `x` does not exist."))
+        engine.faults.append(Fault(status=422, message="top_k is too large"))
         error = await refused(chat)
-        assert type(error) is EngineRefused and "does not exist" in error.message
+        assert type(error) is EngineRefused and "too large" in error.message
         engine.faults.append(Fault(status=503, message="busy"))
         assert isinstance(await refused(chat), EngineServerError)
         engine.faults.append(Fault(status=429, message="slow down"))
         assert isinstance(await refused(chat), EngineServerError)
+
+
+async def test_an_engine_that_fails_at_every_request_answers_nobody() -> None:
+    """A proxy without its engine, an engine that is asleep: it is there, and that is all."""
+    async with pair() as (engine, chat):
+        engine.faults.append(Fault(status=503, message="no backend", times=None))
+        for state in (EngineState.LATE, EngineState.LATE, EngineState.WEDGED):
+            assert isinstance(await refused(chat), EngineServerError)
+            assert chat.state is state
+        assert not await chat.ping(1.0)
+        engine.faults.clear()
+        assert await chat.ping(1.0) and chat.state is EngineState.UP
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 405])
+async def test_whoever_takes_nothing_of_ours_is_no_engine_of_ours(status: int) -> None:
+    """Another model may be served there by now, or another key be wanted."""
+    async with pair() as (engine, chat):
+        await ask(chat, request(user("f1")))
+        engine.faults.append(Fault(status=status, message="The model `x` does not exist.", times=None))
+        error = await refused(chat)
+        assert isinstance(error, EngineDenied) and "does not exist" in error.message
+        assert chat.state is EngineState.DOWN and chat.statistics()["denied"]
+        assert chat.statistics()["images_held"] == 0, "who comes back holds none"
+        assert not await chat.ping(1.0)
+        engine.faults.clear()
+        await ask(chat, request(user("f1")))
+        assert chat.state is EngineState.UP and not chat.statistics()["denied"]
 
 
 async def test_broken_in_the_middle() -> None:

@@ -80,6 +80,16 @@ def test_an_engine_that_few_are_thought_to_fit_counts_too() -> None:
     assert room.most == counted
 
 
+def test_an_engine_that_was_started_anew_with_less_memory_carries_fewer() -> None:
+    room = Room(Caches(WINDOWS, 1_000_000, None))
+    before = room.most
+    room.holds(250_000)
+    assert room.most == Caches(WINDOWS, 250_000, None).carry(None, None) != before
+    nothing = Room(None)
+    nothing.holds(250_000)
+    assert nothing.most is None
+
+
 def test_higher_classes_find_room_that_is_kept_from_lower_ones() -> None:
     room = Room(holding(10), frozenset(Priority))
     settled(room, 8)

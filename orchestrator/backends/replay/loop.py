@@ -13,6 +13,7 @@ from bridges.engine import (
     BadImage,
     ChatEngine,
     EngineBroken,
+    EngineDenied,
     EngineError,
     EngineRefused,
     EngineUnreachable,
@@ -353,7 +354,7 @@ class TickLoop:
 
     async def _failed(self, ended: Ended, error: EngineError) -> None:
         tools, now = self._tools, self._tools.clock.now()
-        if isinstance(error, EngineRefused):
+        if isinstance(error, EngineRefused) and not isinstance(error, EngineDenied):
             await self._refused(ended, error)
             return
         if isinstance(error, PictureUnread):  # the engine was not asked
@@ -364,6 +365,9 @@ class TickLoop:
             self._suspect(ended)
             if tools.health.unreachable():
                 await self._lose("unreachable", f"the engine went away ({error.message}); reconnecting")
+        elif isinstance(error, EngineDenied):  # no picture of ours has done that
+            if tools.health.unreachable():
+                await self._lose("denied", f"the engine takes no request of ours ({error.message}); waiting")
         elif tools.health.missed():
             await self._lose("wedged", f"the engine does not answer in time ({error.message})")
         self._retry_at = max(self._retry_at, now + tools.health.backoff_s)

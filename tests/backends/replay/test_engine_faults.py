@@ -9,6 +9,7 @@ import pytest
 from bridges.engine import (
     BadImage,
     ContextOverflow,
+    EngineDenied,
     EngineRefused,
     EngineServerError,
     EngineUnreachable,
@@ -45,6 +46,21 @@ async def test_bug_1_an_engine_that_never_answers_is_wedged_after_three_misses()
         await s.clock.advance(6)
         assert notices(s) == ["engine_lost", "engine_recovered"]
         assert s.spoken == "Back."
+
+
+async def test_an_engine_that_takes_nothing_of_ours_is_waited_for_and_no_frame_is_to_blame() -> None:
+    """Another model is served there, say: what is refused is not this picture, and nothing is thrown away."""
+    denied = Answer(error=EngineDenied("the model does not exist"))
+    async with Session([denied, denied, "</response> Back."]) as s:
+        s.engine.alive = False
+        await s.frame()
+        await s.clock.advance(1)
+        assert notices(s) == ["engine_lost"] and s.of(TickDone)[0].error_code == "engine_denied"
+        s.engine.alive = True
+        await s.clock.advance(6)
+        assert notices(s)[:2] == ["engine_lost", "engine_recovered"]
+        await s.clock.advance(6)
+        assert s.spoken == "Back." and len(s.engine.decisions[-1].uuids) == 1
 
 
 async def test_flaw_4_a_failed_tick_leaves_no_scar() -> None:
