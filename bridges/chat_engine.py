@@ -80,6 +80,8 @@ class VllmChat:
         self._http = ChatHttp(self.base_url, api_key, connect_s, max_connections, self._clock, self._circuit)
         self._ids = IdCalls(self._http, model, self._ledger) if self._ledger is not None else None
         self.tokens = TokenPath(token_route if uuid_parts else None, self._clock)
+        self.unlike: str | None = None
+        """Why nothing may be asked of what is there now, where whoever checked it says so."""
 
     # --- the seam ---------------------------------------------------------------------------------------
 
@@ -88,6 +90,9 @@ class VllmChat:
 
         :raises EngineError: see the tree in :mod:`bridges.engine`
         """
+        if self.unlike is not None:
+            self._circuit.lost(denied=True)
+            raise EngineDenied(self.unlike)
         started_at = self._clock.now()
         self._counts["requests"] += 1
         self._counts["in_flight"] += 1

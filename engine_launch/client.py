@@ -8,7 +8,8 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +26,21 @@ class Unreachable(Exception):
     """No connection, or it broke before an answer."""
 
 
+class Misunderstood(Unreachable):
+    """What answers is no engine: its answers have a shape that none has."""
+
+
 class NoAnswer(Exception):
     """Connected, but no answer within the deadline."""
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """What is read off an engine's answers within. Raises :class:`Misunderstood`."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as odd:
+        raise Misunderstood(f"it answers in a shape that no engine has ({odd!r})") from odd
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from engine_launch import learn, learn_tokens
-from engine_launch.client import EngineHttp, NoAnswer, Unreachable
+from engine_launch.client import EngineHttp, Misunderstood, NoAnswer, Unreachable, understood
 from engine_launch.facts import EngineFacts, TokenFacts
 from engine_launch.liveness import probe
 from engine_launch.supervisor import Running
@@ -66,6 +66,10 @@ class SelfCheck:
         return self.facts is not None
 
 
+class Unlike(Exception):
+    """An engine that came back is not the one that was known."""
+
+
 @dataclass(slots=True)
 class _Run:
     """The state of one self-check."""
@@ -106,24 +110,26 @@ def self_check(
     with EngineHttp(url, api_key=api_key, deadline_s=deadline_s) as engine:
         run = _Run(engine, launched, EngineFacts(model=model or ""))
         try:
-            if not _answers(run, model):
-                return SelfCheck(None, tuple(run.checks))
-            _limits(run)
-            if words_only:
-                return SelfCheck(run.facts, tuple(run.checks))
-            _images(run)
-            _image_cache(run)
-            if run.facts.max_images >= LEAST_IMAGES:
-                _reuse(run)
-                _uuid(run)
-            _prefix(run, tags)
-            _tags(run, tags)
-            _constrained(run, tags)
-            _priority(run)
-            _routes(run)
-            _tokens(run, tags)
+            with understood():
+                if not _answers(run, model):
+                    return SelfCheck(None, tuple(run.checks))
+                _limits(run)
+                if words_only:
+                    return SelfCheck(run.facts, tuple(run.checks))
+                _images(run)
+                _image_cache(run)
+                if run.facts.max_images >= LEAST_IMAGES:
+                    _reuse(run)
+                    _uuid(run)
+                _prefix(run, tags)
+                _tags(run, tags)
+                _constrained(run, tags)
+                _priority(run)
+                _routes(run)
+                _tokens(run, tags)
         except Unreachable as error:
-            run.note("engine", Status.FAIL, f"went away during the check: {error}", "See the engine's log.")
+            gone = "" if isinstance(error, Misunderstood) else "went away during the check: "
+            run.note("engine", Status.FAIL, f"{gone}{error}", "See the engine's log.")
             return SelfCheck(None, tuple(run.checks))
         except NoAnswer as error:
             state = probe(url, run.facts.model, deadline_s=min(deadline_s, 15.0), api_key=api_key)
@@ -400,9 +406,14 @@ def tokens_again(
 ) -> TokenFacts | None:
     """``EngineFacts.tokens`` of an engine that was away and is back.
 
-    Raises :class:`Unreachable` or :class:`NoAnswer` where it is gone again.
+    Raises :class:`Unreachable` or :class:`NoAnswer` where it is gone again, :class:`Unlike` where what came
+    back reads the tags as other tokens: what was learned of it is wrong now.
     """
-    with EngineHttp(url, api_key=api_key, deadline_s=deadline_s) as engine:
+    with EngineHttp(url, api_key=api_key, deadline_s=deadline_s) as engine, understood():
+        learned = known.tag_ids, known.decision_index, known.decision_ids, known.end_ids
+        point = learn.tag_point(engine, known.model, tags.actions) if tags and any(learned) else None
+        if point is not None and (point.ids, point.index, point.choices, point.end) != learned:
+            raise Unlike(f"{url} reads the tags as other tokens than before: another model is served there")
         routes = learn.token_routes(engine, launched.image_cache if launched else "unknown")
         try:
             return _token_facts(engine, replace(known, routes=routes), tags, secrets.token_hex(8))

@@ -9,13 +9,13 @@ from engine_launch import supervisor
 from engine_launch.client import NoAnswer, Unreachable
 from engine_launch.errors import LaunchError, ProfileError
 from engine_launch.facts import EngineFacts, TokenFacts
-from engine_launch.selfcheck import SelfCheck, Status, TagSpec, tokens_again
+from engine_launch.selfcheck import SelfCheck, Status, TagSpec, Unlike, tokens_again
 from engine_launch.supervisor import Running
 from engine_launch.target import connect
 from orchestrator.backends.replay.request import answer_pattern
 from orchestrator.exits import Exit, SetupError
 from orchestrator.settings import Settings
-from orchestrator.token_watch import Away
+from orchestrator.token_watch import Away, Changed
 from prompts.loader import PackError, load_pack
 from prompts.pack import Pack
 
@@ -89,6 +89,7 @@ def token_facts_again(settings: Settings, engine: Engine) -> TokenFacts | None:
     """What the token route of an engine that was away is now. Blocks for seconds.
 
     :raises Away: it does not answer
+    :raises Changed: it is another one
     """
     secret = settings.engine_api_key
     try:
@@ -102,6 +103,8 @@ def token_facts_again(settings: Settings, engine: Engine) -> TokenFacts | None:
         )
     except (Unreachable, NoAnswer) as gone:
         raise Away(str(gone)) from gone
+    except Unlike as unlike:
+        raise Changed(str(unlike)) from unlike
 
 
 def tags_of(pack: Pack, *, constrained: bool = False) -> TagSpec:

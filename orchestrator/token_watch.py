@@ -15,15 +15,22 @@ from orchestrator.session.backend import Clock
 _log = logging.getLogger(__name__)
 
 Learn = Callable[[], TokenRoute | None]
-"""A self-check of the engine's token route; blocks for seconds. Raises ``Away``."""
+"""A self-check of the engine's token route; blocks for seconds. Raises ``Away`` and ``Changed``."""
 
 
 class Away(Exception):
     """The engine did not answer the self-check."""
 
 
+class Changed(Exception):
+    """What is there now is another engine: sessions' prompts and marks mean something else to it."""
+
+
 class ByIds(Protocol):
     """What the watch needs of an engine bridge. ``statistics``: ``lost``, times that it went away."""
+
+    unlike: str | None
+    """Why nothing may be asked of what is there now."""
 
     @property
     def tokens(self) -> TokenPath: ...
@@ -44,7 +51,8 @@ class TokenWatch:
     async def run(self) -> NoReturn:
         while True:
             await self._clock.sleep(self._period_s)
-            if self._engine.tokens.stale and self._engine.state is EngineState.UP:
+            engine = self._engine
+            if engine.tokens.stale and (engine.state is EngineState.UP or engine.unlike is not None):
                 await self._again()
 
     async def _again(self) -> None:
@@ -55,6 +63,12 @@ class TokenWatch:
         except Away as away:
             _log.info("the token route can't be checked again: %s", away)
             return
+        except Changed as changed:
+            if engine.unlike is None:
+                _log.error("%s; nothing is asked of it. Restart this service for it", changed)
+            engine.unlike = str(changed)
+            return
+        engine.unlike = None
         if engine.statistics()["lost"] == lost:  # else what was learned may be of the one before
             engine.tokens.renew(route)
             _log.info("the token route was checked again: prompts go by %s", engine.tokens.name)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from bridges.circuit import EngineState
 from bridges.token_path import TokenPath
 from bridges.token_route import TokenRoute
-from orchestrator.token_watch import Away, TokenWatch
+from orchestrator.token_watch import Away, Changed, TokenWatch
 from tests.bridges.chatting import until
 from tests.fakes.clock import VirtualClock
 from tests.fakes.engine_ids import route_of
@@ -27,6 +27,8 @@ class Engine:
         self.during = lambda: None
         self.route: TokenRoute | None = ROUTE
         self.away = False
+        self.changed = False
+        self.unlike: str | None = None
 
     def statistics(self) -> dict[str, int]:
         return {"lost": self.losses}
@@ -40,6 +42,8 @@ class Engine:
         self.checks += 1
         if self.away:
             raise Away("gone")
+        if self.changed:
+            raise Changed("another model")
         return self.route
 
 
@@ -94,3 +98,16 @@ async def test_an_engine_that_goes_during_its_check_is_checked_again() -> None:
         engine.away = False
         await looked(engine, clock, 3)
         assert engine.tokens.name == "content_parts"
+
+
+async def test_another_engine_at_its_address_is_asked_nothing_until_the_known_one_is_back() -> None:
+    async with watched() as (engine, clock):
+        engine.lose()
+        engine.changed = True
+        await looked(engine, clock, 1)
+        assert (engine.unlike, engine.tokens.name) == ("another model", "lost")
+        engine.state = EngineState.DOWN
+        await looked(engine, clock, 2)
+        engine.changed = False
+        await looked(engine, clock, 3)
+        assert (engine.unlike, engine.tokens.name) == (None, "content_parts")

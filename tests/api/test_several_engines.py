@@ -24,6 +24,7 @@ from orchestrator.settings import Settings
 from tests.api.scripted import error
 from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine, Fault
+from tests.fakes.engine_tokens import Tokenizer
 from tests.realtime.serving import eventually
 
 UNGATED: dict[str, Any] = {"decision": {"gate": False}, "memory": {"chunk_frames": 12, "overlap_frames": 2}}
@@ -148,6 +149,34 @@ async def test_a_session_of_one_engine_waits_while_another_model_is_served_there
         engine.model = served.core.track.offer.model
         await eventually(lambda: shown(engine)[-1] == 4)
         assert (await served.see(4)).status_code == 200 and shown(engine)[-1] == 5
+
+
+async def test_what_came_back_in_an_engines_place_under_its_models_name_is_asked_nothing(
+    tmp_path: Path,
+) -> None:
+    """Its tags are other tokens: what sessions send would mean something else to it."""
+    quick: dict[str, Any] = {"timeouts": {"watch_s": 0.05, "ping_s": 1.0}, **UNGATED}
+    async with (
+        FakeEngine() as one,
+        FakeEngine() as other,
+        Served(one, tmp_path, also=[other], **quick) as served,
+    ):
+        await served.see(0)
+        home, away = (one, other) if shown(one) else (other, one)
+        (host,) = (h for h in track(served).hosts.fleet.hosts if h.name == name(home))
+        home.kill()
+        assert (await served.see(1)).status_code == 200 and shown(away) == [2]
+        known, home.tokenizer = home.tokenizer, Tokenizer(4, ("<silence>", "<response>"))
+        await home.restart()
+        await eventually(lambda: host.chat.statistics()["denied"])
+        before = len(home.chats)
+        for number in range(4):
+            assert (await served.see(0, headers={"x-session-id": f"new-{number}"})).status_code == 200
+        assert host.down and len(home.chats) == before
+        (told,) = (e for e in track(served).hosts.about() if e["name"] == name(home))
+        assert told["state"] == "dead" and "another model" in told["reason"]
+        home.tokenizer = known
+        await eventually(lambda: not host.down)
 
 
 async def test_an_engine_that_comes_back_with_less_memory_takes_fewer(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
+from engine_launch.client import Unreachable
 from engine_launch.facts import EngineFacts
-from engine_launch.selfcheck import Status, self_check, tokens_again
+from engine_launch.selfcheck import Status, Unlike, self_check, tokens_again
 from tests.engine_launch.real_engine import TAGS
 from tests.engine_launch.scripted_engine import IdsEngine, serving
 from tests.engine_launch.test_selfcheck import launched, line, run
@@ -96,5 +98,34 @@ def test_an_engine_that_came_back_is_asked_again_for_that_alone(engine: IdsEngin
     checked = self_check(engine.url, tags=TAGS)
     assert checked.facts is not None and checked.facts.tokens is not None
     assert tokens_again(engine.url, checked.facts, tags=TAGS) == checked.facts.tokens
+    before = replace(checked.facts, end_ids=(7,))
+    with pytest.raises(Unlike, match="another model"):
+        tokens_again(engine.url, before, tags=TAGS)
     engine.answers = ("yes", "no")
     assert tokens_again(engine.url, checked.facts, tags=TAGS) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/v1/models", {"data": [{}]}),
+        ("/openapi.json", {"paths": 5}),
+        ("/tokenize", {"tokens": ["a", None]}),
+        (
+            "/v1/chat/completions",
+            {"choices": [{"message": {"content": "."}}], "usage": {"prompt_tokens": "x"}},
+        ),
+        ("/metrics", 'vllm:cache_config_info{block_size="99999999999999999999",num_gpu_blocks="1"} 1.0'),
+    ],
+)
+def test_answers_of_a_shape_that_no_engine_has_are_told_of(
+    engine: IdsEngine, path: str, answer: object
+) -> None:
+    checked = self_check(engine.url, tags=TAGS)
+    assert checked.facts is not None
+    engine.routes[path] = lambda _: (200, answer)
+    found = run(engine)
+    assert found.facts is None and "shape that no engine has" in line(found, "engine").detail
+    if path in ("/openapi.json", "/tokenize"):
+        with pytest.raises(Unreachable):
+            tokens_again(engine.url, checked.facts, tags=TAGS)
