@@ -21,6 +21,7 @@ from bridges.engine import (
     ChatRequest,
     Deadlines,
     Delta,
+    EngineDenied,
     EngineError,
     EngineUnreachable,
     Finished,
@@ -45,6 +46,8 @@ SUMMARY = Deadlines(first_token_s=120.0, total_s=180.0)
 """Long, for it waits behind ticks: cut short, it is written again from its start. Nothing waits for it."""
 PREWARM = Deadlines(first_token_s=20.0, total_s=20.0)
 TRIES = 3
+_GONE = (EngineUnreachable, EngineDenied)
+"""Nobody is there to do it: it is done once somebody is, and no try is spent."""
 
 Pick = Callable[[], Want | None]
 
@@ -144,7 +147,7 @@ class Background:
                 self._caught_up.clear()
             try:
                 _, finished = await self._ask(request)
-            except EngineUnreachable:
+            except _GONE:
                 return want
             except EngineError:
                 self._prewarmed(want, None)
@@ -194,7 +197,7 @@ class Background:
             sampling = pack.rollup
         try:
             text, fault = await self._written(want, messages, sampling)
-        except EngineUnreachable:
+        except _GONE:
             return want
         if isinstance(want, WantSummary):
             self._summary_ended(want, text, fault)
@@ -205,7 +208,7 @@ class Background:
     async def _written(
         self, want: WantSummary | WantRollup, messages: list[Message], sampling: Sampling
     ) -> tuple[str, str | None]:
-        """A text and what is wrong with it; raises ``EngineUnreachable`` for the engine alone."""
+        """A text and what is wrong with it; raises ``_GONE`` for the engine alone."""
         tools = self._tools
         last_try = TRIES
         if helper := self._helper(want):
@@ -223,7 +226,7 @@ class Background:
             try:
                 async with self._permit("summary"):
                     text, finished = await self._ask(request)
-            except EngineUnreachable:
+            except _GONE:
                 raise
             except EngineError as problem:
                 return "", problem.code

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bridges.engine import EngineServerError
+import pytest
+
+from bridges.engine import EngineDenied, EngineError, EngineServerError, EngineUnreachable
 from memory.plan import Limits
 from tests.backends.replay.harness import SILENCE, Answer, Asked, Session
 
@@ -30,6 +32,19 @@ async def test_flaw_11_a_failed_summary_is_tried_again_and_a_bad_one_is_no_summa
         assert reasons[:3] == ["tags", "empty", "engine_server_error"]
         assert s.log.of("summary_landed")
         assert all(f.text == "A man waits." for f in s.log.of("summary_landed"))
+
+
+@pytest.mark.parametrize("fault", [EngineUnreachable("refused"), EngineDenied("no such model")])
+async def test_an_engine_that_is_not_there_costs_a_text_no_try(fault: EngineError) -> None:
+    """It is written once somebody is there who can: no gap stays for the time in between."""
+    window = Limits(chunk_frames=10, max_images=64, context_tokens=16384)
+    gone = [Answer(error=fault)] * 6
+    async with Session(window=window, summaries=[*gone, "A man waits."]) as s:
+        for _ in range(40):
+            await s.frame()
+            await s.clock.advance(1)
+        assert not s.log.of("summary_failed") and s.log.of("summary_landed")
+        assert len(s.engine.of("summary")) > 6
 
 
 async def test_ticks_go_on_while_a_summary_hangs() -> None:
