@@ -51,6 +51,17 @@ async def test_something_else_answers(body: bytes) -> None:
             assert told.exit_code == 1 and told.output.startswith("vigil: "), (command, told.output)
 
 
+@pytest.mark.parametrize("period", [b'"often"', b"-5", b"1e-9", b"1e300", b"[]", b"{}"])
+async def test_a_period_that_is_none_drives_no_load(period: bytes) -> None:
+    async with Web() as site:
+        site.files = {"/v1/models": b'{"data": [{"id": "m", "chunk_period_ms": %b}]}' % period}
+        told = await vigil(*COMMANDS["load"], "--server", site.url, "--warm", "0")
+    if period in (b"[]", b"{}"):
+        assert told.exit_code == 0, "nothing told is a second"
+    else:
+        assert told.exit_code == 2 and "that is none" in told.output
+
+
 def test_buckets_without_a_bound_are_left_out() -> None:
     text = 'vigil_sessions_limit 3\nvigil_x_bucket{le="%s"} 3\nvigil_x_bucket 4\n'
     assert Look(read(text % "much"), {}, 1.0).quantile("x", 0.5) is None

@@ -165,7 +165,7 @@ async def _run(console: Any, job: Job, wanted: _Wanted) -> dict[str, Any]:
         job = replace(
             job,
             model=job.model or served.get("id"),
-            period_s=float(served.get("chunk_period_ms") or 1000) / 1000,
+            period_s=_period_s(served),
             pictures=folder,
             extra=_extra(job, served),
         )
@@ -229,6 +229,13 @@ async def _served(job: Job) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError):
         return {}
     return entry
+
+
+def _period_s(served: dict[str, Any]) -> float:
+    told = served.get("chunk_period_ms") or 1000
+    if not isinstance(told, int | float) or not 1 <= told <= 3_600_000:
+        raise _Unusable(f"its model has a period of {told!r} ms; that is none")
+    return told / 1000
 
 
 def _extra(job: Job, served: dict[str, Any]) -> dict[str, Any]:
