@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.checks import Busy
 from orchestrator.engine_address import checked
 from orchestrator.engine_setup import prepare_engine
 from orchestrator.exits import Exit, SetupError
 from orchestrator.replay_hosts import Hosts
 from orchestrator.settings import Settings
-from orchestrator.wire.errors import Conflict, EngineUnavailable, InvalidRequest
+from orchestrator.wire.errors import Conflict, EngineUnavailable, InvalidRequest, ResourceExhausted
 
 _log = logging.getLogger(__name__)
+
+RETRY_S = 10.0
 
 
 class EnginesDoor:
@@ -39,11 +41,13 @@ class EnginesDoor:
             raise InvalidRequest(str(wrong), param="url") from wrong
         settings = self._settings.model_copy(update={"engine": url})
         try:
-            engine = await asyncio.to_thread(prepare_engine, settings, _log.info)
+            engine = await self._hosts.checks.run(lambda: prepare_engine(settings, _log.info))
             return await self._hosts.add(engine)
         except SetupError as refused:
             kind = EngineUnavailable if refused.exit_code is Exit.ENGINE_UNREACHABLE else InvalidRequest
             raise kind(refused.message, code=refused.code) from refused
+        except Busy as busy:
+            raise ResourceExhausted(f"{busy}; try again later", retry_after_s=RETRY_S) from busy
         except ValueError as known:
             raise Conflict(str(known), code="engine_known") from known
 

@@ -17,6 +17,7 @@ from memory.plan import Limits
 from memory.tokens import estimate
 from orchestrator.api.context import EngineState
 from orchestrator.api.readings import ByTwo, Reading, Readings
+from orchestrator.checks import Checks
 from orchestrator.engine_address import twin
 from orchestrator.engine_fit import BACKGROUND, LIVE_TICKS, chat_engine, image_bytes, token_route
 from orchestrator.engine_setup import Engine, token_facts_again
@@ -33,6 +34,8 @@ from prompts.pack import Pack
 
 _log = logging.getLogger(__name__)
 
+CHECKED, CHECKS_WAITING = 2, 4
+"""Engines that are checked at a time to be added, and that wait for it."""
 _TURN_MARKS = 12
 """Tokens of a turn besides its picture."""
 _STATES = ("ready", "slow", "starting", "wedged", "dead")
@@ -83,6 +86,8 @@ class Hosts:
         self._need = session_need(settings, engines.pack, limits)
         self._watching = False
         self._changing = asyncio.Lock()
+        self.checks = Checks(CHECKED, CHECKS_WAITING)
+        """Of engines that are to be added."""
         self._served = {engine_name(engine.url): self._make(engine) for engine in engines.each}
         self.fleet = Fleet([served.host for served in self._served.values()], clock)
 
@@ -143,7 +148,7 @@ class Hosts:
         name = engine_name(engine.url)
         async with self._changing:
             known = [served.engine.url for served in self._served.values()]
-            if (same := await asyncio.to_thread(twin, engine.url, known)) is not None:
+            if (same := await self.checks.run(lambda: twin(engine.url, known))) is not None:
                 raise ValueError(f"there is an engine {name} already: {same}")
             served = self._make(engine)
             self.fleet.add(served.host)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
@@ -10,6 +9,7 @@ from typing import Any, NoReturn, Protocol
 from bridges.circuit import EngineState
 from bridges.token_path import TokenPath
 from bridges.token_route import TokenRoute
+from orchestrator.checks import Checks
 from orchestrator.session.backend import Clock
 
 _log = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ class TokenWatch:
 
     def __init__(self, engine: ByIds, learn: Learn, clock: Clock, *, period_s: float) -> None:
         self._engine = engine
+        self._checks = Checks(1, 0)
         self._learn = learn
         self._clock = clock
         self._period_s = period_s
@@ -59,7 +60,7 @@ class TokenWatch:
         engine = self._engine
         lost = engine.statistics()["lost"]
         try:
-            route = await asyncio.to_thread(self._learn)
+            route = await self._checks.run(self._learn)
         except Away as away:
             _log.info("the token route can't be checked again: %s", away)
             return

@@ -23,6 +23,7 @@ from orchestrator.replay_track import ReplayTrack
 from orchestrator.settings import Settings
 from tests.api.scripted import error
 from tests.api.serving import Served
+from tests.fakes.endless import Endless
 from tests.fakes.engine import FakeEngine, Fault
 from tests.fakes.engine_tokens import Tokenizer
 from tests.realtime.serving import eventually
@@ -270,6 +271,21 @@ async def test_an_operator_sees_drains_adds_and_removes_engines(tmp_path: Path) 
         assert (last.status_code, error(last)["code"]) == (409, "engine_needed")
         assert (await served.see(1)).status_code == 200 and shown(other) == [2]
         assert (await door.delete(f"/v1/engines/{name(home)}")).status_code == 404
+
+
+async def test_engines_that_hang_while_they_are_checked_hold_nobody_up(tmp_path: Path) -> None:
+    async with FakeEngine() as engine, Served(engine, tmp_path, **UNGATED) as served:
+        with Endless(60.0) as url:
+            adds = [
+                asyncio.create_task(served.client.post("/v1/engines", json={"url": url})) for _ in range(6)
+            ]
+            await eventually(lambda: track(served).hosts.checks.asked == 6)
+            refused = await served.client.post("/v1/engines", json={"url": url})
+            assert (refused.status_code, error(refused)["code"]) == (429, "resource_exhausted")
+            assert refused.headers["retry-after"] == "10"
+            assert await asyncio.to_thread(lambda: 1) == 1
+            assert (await served.see(0)).status_code == 200
+        assert [reply.status_code for reply in await asyncio.gather(*adds)] == [503] * 6
 
 
 async def test_engines_that_differ_in_what_sessions_carry_over_are_refused() -> None:
