@@ -128,6 +128,8 @@ class VllmChat:
             except EngineUnreachable:
                 self._lost()
                 raise
+        if not isinstance(told.get("count"), int):
+            raise EngineServerError("the engine's answer has no count")
         return int(told["count"])
 
     async def ping(self, timeout_s: float) -> bool:

@@ -130,9 +130,11 @@ class ChatHttp:
         if response.status != 200:
             raise self.refused(response.status, message_of(text))
         try:
-            told: dict[str, Any] = orjson.loads(text)
+            told = orjson.loads(text)
         except orjson.JSONDecodeError as bad:
             raise EngineServerError(f"{route} answered something that is not JSON: {bad}") from bad
+        if not isinstance(told, dict):
+            raise EngineServerError(f"{route} answered something that is no JSON object")
         return told
 
     def refused(self, status: int, message: str) -> EngineError:
@@ -155,6 +157,17 @@ class ChatHttp:
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+
+
+def numbers_of(told: Mapping[str, Any], name: str) -> list[int]:
+    """The whole numbers that an answer tells under a name.
+
+    :raises EngineServerError: there are none
+    """
+    found = told.get(name)
+    if not isinstance(found, list) or not all(isinstance(number, int) for number in found):
+        raise EngineServerError(f"the engine's answer has no {name}")
+    return found
 
 
 async def drain(content: aiohttp.StreamReader) -> None:

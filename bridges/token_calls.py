@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from bridges.chat_http import CHAT, Call, ChatHttp
+from bridges.chat_http import CHAT, Call, ChatHttp, numbers_of
 from bridges.deadline import DeadlineWatch
 from bridges.engine import (
     BadImage,
@@ -117,7 +117,7 @@ class IdCalls:
     async def _tokenize(self, body: Mapping[str, Any], watch: DeadlineWatch) -> list[int]:
         """What the engine makes of messages without pictures."""
         told = await self._http.json("/tokenize", {"model": self._model, **body}, watch)
-        return [int(number) for number in told["tokens"]]
+        return numbers_of(told, "tokens")
 
     async def _registered(self, asked: ByIds, images: ImageBytes, watch: DeadlineWatch) -> tuple[int, ...]:
         """The tokens of every picture, each of which the engine holds then.
@@ -138,7 +138,7 @@ class IdCalls:
                 **beside,
             }
             told = await self._http.json(CHAT, body, watch, asked.request)
-            _, lengths = collapsed(told["prompt_token_ids"], asked.prompts.route.pad)
+            _, lengths = collapsed(numbers_of(told, "prompt_token_ids"), asked.prompts.route.pad)
             if len(lengths) != len(new):
                 raise Mismatch(f"{len(new)} pictures shown, {len(lengths)} runs of pads")
             held.sent(new)

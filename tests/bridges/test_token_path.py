@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from bridges.chat_engine import VllmChat
 from bridges.engine import ChatRequest, Delta, EngineServerError, Finished, Window
 from bridges.token_path import FAULTS, PAUSE_S
@@ -12,6 +14,7 @@ from tests.bridges.chatting import Frames, ask, request, said, text_of, user
 from tests.fakes.clock import VirtualClock
 from tests.fakes.engine import GENERATE, FakeEngine, Fault, Seen
 from tests.fakes.engine_ids import route_of
+from tests.fakes.engine_output import Send, reply_json
 from tests.fakes.engine_script import Answer
 
 HEAD = {"role": "system", "content": "You watch a video and speak when it matters."}
@@ -98,6 +101,23 @@ async def test_a_picture_that_the_engine_dropped_costs_one_request_more_and_no_t
             _, done = await watching.next()
             assert (done.path, done.fallback) == ("content_parts", None)
         assert chat.statistics()["tokens"]["fallbacks"] == {"evicted": 2 * FAULTS}
+        await chat.aclose()
+
+
+@pytest.mark.parametrize("told", [{}, {"tokens": None}, {"tokens": ["a"]}, [], "no", {"tokens": 5}])
+async def test_ids_that_are_none_cost_a_way_and_no_tick(told: object) -> None:
+    class Odd(FakeEngine):
+        async def _tokenize(self, seen: Seen, send: Send) -> None:
+            await reply_json(send, 200, told)  # type: ignore[arg-type]
+
+    async with Odd(SCRIPT, tags=TAGS, image_tokens=9) as engine:
+        chat = VllmChat(engine.url, engine.model, token_route=route_of(engine.tokenizer))
+        watching = Watching(chat)
+        for tick in range(3):
+            deltas, done = await watching.next()
+            assert text_of(deltas) == SCRIPT[tick] and done.path in ("payloads", "uuids")
+        with pytest.raises(EngineServerError):
+            await chat.tokenize([user("x")], watching.frames)
         await chat.aclose()
 
 
