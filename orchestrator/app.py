@@ -136,6 +136,7 @@ class Core:
                 self.clock,
                 settings.store.heartbeat_s,
                 lambda: self.defaults,
+                track.beside,
             )
         self._parts: dict[str, _Parts] = {}
         self._endings: dict[str, asyncio.Task[None]] = {}

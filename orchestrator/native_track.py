@@ -189,6 +189,9 @@ class NativeTrack:
             "sessions": self.pool.capacity,
         }
 
+    def beside(self, sessions: int) -> None:
+        """A full-duplex engine counts its sessions itself, whosever they are."""
+
     @property
     def refused(self) -> int:
         return self.pool.refused

@@ -29,6 +29,7 @@ LOST = "lease_lost"
 class Owning:
     """:param heartbeat_s: between heartbeats
     :param defaults: configuration of a session that is brought here; its own record counts for more
+    :param beside: told how many sessions other processes have open, at the same engines
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Owning:
         clock: Clock,
         heartbeat_s: float,
         defaults: Callable[[], SessionConfig],
+        beside: Callable[[int], None],
     ) -> None:
         self._store = store
         self._leases = leases
@@ -46,6 +48,7 @@ class Owning:
         self._clock = clock
         self._heartbeat_s = heartbeat_s
         self._defaults = defaults
+        self._beside = beside
         self._life_s = leases.process.life_s
         self._table = LeaseTable(self._life_s, clock.now())
         self._ends: set[asyncio.Task[bool]] = set()
@@ -80,7 +83,8 @@ class Owning:
         except StoreError as fault:
             _log.warning("the heartbeat was not taken: %s", fault.message)
             return
-        for session_id in self._table.answered(sent_at, held):
+        self._beside(held.beside)
+        for session_id in self._table.answered(sent_at, held.fences):
             self.lost += 1
             _log.warning("session %s goes on in another process", session_id)
             task = asyncio.create_task(self._registry.end(session_id, LOST))

@@ -200,6 +200,9 @@ class ReplayTrack:
     def engines(self) -> EnginesDoor:
         return EnginesDoor(self.hosts, self._settings)
 
+    def beside(self, sessions: int) -> None:
+        self.hosts.fleet.beside = sessions
+
     @property
     def refused(self) -> int:
         return self.hosts.fleet.refused

@@ -104,6 +104,9 @@ class Track(Protocol):
     def facts(self) -> Mapping[str, Any]:
         """What is known of the engines, as plain data."""
 
+    def beside(self, sessions: int) -> None:
+        """So many sessions are at the same engines from other processes."""
+
     @property
     def refused(self) -> int:
         """Sessions for which no engine had room."""

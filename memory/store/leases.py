@@ -61,6 +61,18 @@ class Owner:
         return self.left_ms > 0
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a heartbeat shows.
+
+    :param fences: that this process has, by session
+    :param beside: open sessions of other processes that live
+    """
+
+    fences: dict[str, int]
+    beside: int
+
+
 class Leases:
     """The leases of one process. All methods raise ``StoreError``."""
 
@@ -84,14 +96,22 @@ class Leases:
 
         await self._database.write(work)
 
-    async def beat(self) -> dict[str, int]:
-        """Live on; returns the fences that this process has, by session."""
+    async def beat(self) -> Held:
+        """Live on."""
         me = self.process
         held = select(LEASES.c.session, LEASES.c.fence).where(LEASES.c.owner == me.id)
+        others = select(func.count()).select_from(LEASES).join(PROCESSES, PROCESSES.c.id == LEASES.c.owner)
+        others = others.join(SESSIONS, SESSIONS.c.id == LEASES.c.session).where(
+            PROCESSES.c.id != me.id,
+            PROCESSES.c.until_ms > _NOW_MS,
+            SESSIONS.c.closed_ms.is_(None),
+            SESSIONS.c.deleted_ms.is_(None),
+        )
 
-        def work(connection: Connection) -> dict[str, int]:
+        def work(connection: Connection) -> Held:
             _live_on(connection, me)
-            return {row.session: row.fence for row in connection.execute(held)}
+            fences = {row.session: row.fence for row in connection.execute(held)}
+            return Held(fences, connection.scalar(others) or 0)
 
         return await self._database.beat(work, me.life_s)
 

@@ -8,6 +8,7 @@ the switch costs what every switch costs), or when its engine died.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -99,6 +100,8 @@ class Fleet:
         """Sessions that found no room."""
         self.moves = {"drained": 0, "balanced": 0, "died": 0}
         """Sessions that changed their engine, by reason."""
+        self.beside = 0
+        """Sessions of other processes, at the same engines."""
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -120,7 +123,7 @@ class Fleet:
             self.refused += 1
             raise EngineUnavailable("no engine takes sessions now", retry_after_s=RETRY_S)
         now = self._clock.now()
-        full = {name: host.room.full(priority, now) for name, host in open_to.items()}
+        full = {name: host.room.full(priority, now, self._beside) for name, host in open_to.items()}
         loads = {name: len(host.room) for name, host in open_to.items()}
         admits = {name: why is None for name, why in full.items()}
         name = warm_at if warm_at is not None and admits.get(warm_at) else chosen(session, loads, admits)
@@ -142,13 +145,19 @@ class Fleet:
         }
         now = self._clock.now()
         admits = {
-            name: (host.room.most is None or len(host.room) < host.room.most)
+            name: host.room.holds_one_more(self._beside)
             if urgent
-            else host.room.full(home.priority, now) is None
+            else host.room.full(home.priority, now, self._beside) is None
             for name, host in others.items()
         }
         name = chosen(home.session, {name: len(host.room) for name, host in others.items()}, admits)
         return None if name is None else others[name]
+
+    @property
+    def _beside(self) -> int:
+        """Of other processes' sessions those at one engine: they go by the same rules, so evenly."""
+        open_to = sum(not host.draining and not host.down for host in self._hosts.values())
+        return math.ceil(self.beside / max(1, open_to))
 
     def should_leave(self, home: Home) -> str | None:
         """Why a session had better go on elsewhere once that is free."""

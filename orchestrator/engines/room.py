@@ -251,10 +251,18 @@ class Room:
         self.ticks["refused"] += 1
         self._answers.append(_Answer(session, now, periods, 0, 0))
 
-    def full(self, priority: Priority, now: float) -> str | None:
-        """Why no session of this class is admitted now; ``None``: there is room."""
+    def holds_one_more(self, beside: int) -> bool:
+        """As far as its caches go, however late it is. ``beside``: sessions of others that are on it too."""
         most = self.most
-        if most is not None and len(self._guests) >= self._share(most, priority):
+        return most is None or len(self._guests) + beside < most
+
+    def full(self, priority: Priority, now: float, beside: int = 0) -> str | None:
+        """Why no session of this class is admitted now; ``None``: there is room.
+
+        :param beside: sessions of others that are on this engine too
+        """
+        most = self.most
+        if most is not None and len(self._guests) + beside >= self._share(most, priority):
             return f"its caches carry {most} sessions"
         if self._newcomers(now) >= max(NEWCOMERS, len(self._guests) // SHARE_OF_NEWCOMERS):
             return "it has not answered those yet that came last"

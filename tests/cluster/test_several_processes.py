@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.replay_track import ReplayTrack
 from tests.cluster.members import members
 from tests.fakes.postgres import PrivatePostgres
 from tests.realtime.talker import Talker
@@ -139,3 +140,18 @@ async def test_a_wrong_token_resumes_nothing(postgres: PrivatePostgres, tmp_path
                 last_received_server_event_seq=0,
             )
             assert (await again.until("error"))["error"]["code"] == "invalid_resume_token"
+
+
+async def test_one_engines_room_is_shared_by_all_processes(postgres: PrivatePostgres, tmp_path: Path) -> None:
+    async with members(postgres, tmp_path) as (_, (one, other)):
+        assert isinstance(one.core.track, ReplayTrack)
+        (host,) = one.core.track.hosts.fleet.hosts
+        most = host.room.most
+        assert most is not None
+        for number in range(most // 2):
+            assert (await one.see(0, headers={"x-session-id": f"one-{number}"})).status_code == 200
+        await other.owning.beat()
+        taken = [await other.see(0, headers={"x-session-id": f"other-{number}"}) for number in range(most)]
+        codes = [reply.status_code for reply in taken]
+        assert codes == [200] * (most - most // 2) + [429] * (most // 2)
+        assert taken[-1].headers["retry-after"]

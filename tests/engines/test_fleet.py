@@ -253,6 +253,21 @@ async def test_full_engines_refuse_and_say_why() -> None:
     assert fleet.refused == 1
 
 
+async def test_sessions_of_other_processes_take_room_too() -> None:
+    fleet, _ = fleet_of("a", "b", most=4)
+    fleet.beside = 5
+    homes = [home_of(fleet, f"s{number}") for number in range(2) if settled(fleet)]
+    assert {home.name for home in homes} == {"a", "b"}, "three of five may be at either"
+    with pytest.raises(ResourceExhausted):
+        home_of(fleet, "s3")
+    engine(fleet, "a").state = EngineState.DOWN
+    at_a = next(home for home in homes if home.name == "a")
+    await ask(at_a, "decision 1")
+    assert not await at_a.lost(), "their five are at the other engine now"
+    fleet.beside = 0
+    assert await at_a.lost() and home_of(fleet, "s4").name == "b"
+
+
 async def test_an_engine_is_removed_with_the_sessions_that_are_left_going_elsewhere() -> None:
     fleet, _ = fleet_of("a", "b")
     home = home_of(fleet)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memory.store.errors import LeaseLost, OwnedElsewhere, SessionGone, StoreError
-from memory.store.leases import Process
+from memory.store.leases import Held, Process
 from memory.store.store import Store
 from tests.fakes.postgres import PrivatePostgres
 from tests.store.conftest import Clock, new_session, put
@@ -29,7 +29,8 @@ async def test_a_session_has_one_living_owner(processes: Processes) -> None:
     with pytest.raises(OwnedElsewhere) as refused:
         await other.claim("s1")
     assert refused.value.address == "http://one"
-    assert one.held == {"s1": 1} and await leases(one).beat() == {"s1": 1}
+    assert one.held == {"s1": 1}
+    assert await leases(one).beat() == Held({"s1": 1}, 0) and await leases(other).beat() == Held({}, 1)
     assert [owner.address for owner in await leases(one).processes()] == ["http://one", "http://other"]
 
 
@@ -81,7 +82,7 @@ async def test_a_process_that_ends_frees_all_its_sessions(processes: Processes) 
     await new_session(one)
     await processes.stop("one")
     await other.claim("s1")
-    assert await leases(other).beat() == {"s1": 2}
+    assert await leases(other).beat() == Held({"s1": 2}, 0)
 
 
 async def test_a_process_that_starts_again_at_its_address_need_not_wait(processes: Processes) -> None:
@@ -89,7 +90,21 @@ async def test_a_process_that_starts_again_at_its_address_need_not_wait(processe
     await new_session(one)
     again = await processes.start("one")
     await again.claim("s1")
-    assert await leases(one).beat() == {}
+    assert await leases(one).beat() == Held({}, 1)
+
+
+async def test_sessions_of_others_count_as_long_as_they_are_open_and_their_owner_lives(
+    processes: Processes,
+) -> None:
+    one, other = await processes.start("one"), await processes.start("other")
+    session = await new_session(one)
+    assert (await leases(other).beat()).beside == 1
+    await session.close()
+    assert (await leases(other).beat()).beside == 0
+    await new_session(one, "s2")
+    assert (await leases(other).beat()).beside == 1
+    await processes.die("one")
+    assert (await leases(other).beat()).beside == 0
 
 
 async def test_what_is_over_cannot_be_claimed(processes: Processes) -> None:
