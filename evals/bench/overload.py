@@ -27,7 +27,7 @@ from evals.load.capacity import capacities
 from evals.load.figures import Readings, Scraper
 from evals.load.job import INSIST_S, LATE, Job, Told, percentile
 from evals.load.pictures import prepare
-from evals.load.step import Generator, Step, step
+from evals.load.step import QUIET_S, Generator, Step, step
 
 BEFORE_S, DURING_S, AFTER_S = 8.0, 15.0, 12.0
 START_S = 4.0
@@ -87,7 +87,8 @@ def _known(took: float | None) -> float:
 
 
 async def overloaded(job: Job, engine: str, period_s: float, tell: Callable[[str], None]) -> dict[str, Any]:
-    """:param job: with as many sessions as are carried within a period"""
+    """:param job: with as many sessions as are carried within a period. What filling the windows of the first
+    left to do is waited for; ``settled``: it was done"""
     scraper = Scraper(job.url, [engine])
     ended = asyncio.Event()
     there = max(1, job.sessions // 2)
@@ -101,6 +102,7 @@ async def overloaded(job: Job, engine: str, period_s: float, tell: Callable[[str
     scraping: asyncio.Task[Readings] | None = None
     try:
         await first.ready(there)
+        settled = await scraper.quiet(QUIET_S)
         await first.begin()
         await first.until("measuring")
         scraping = asyncio.create_task(scraper.until(ended))
@@ -132,7 +134,7 @@ async def overloaded(job: Job, engine: str, period_s: float, tell: Callable[[str
             if generator is not None:
                 await generator.aclose()
         await scraper.aclose()
-    result = judged(told, others, came_later, Spans(came, left), period_s) | readings
+    result = judged(told, others, came_later, Spans(came, left), period_s) | readings | {"settled": settled}
     return result | {"checks": checks(result, period_s)}
 
 
