@@ -111,14 +111,14 @@ class ChatStream:
 def _counts(usage: Mapping[str, Any]) -> dict[str, Any]:
     """What an engine counted, as far as it did."""
     details = usage.get("prompt_tokens_details") or {}
-    told = {
-        name: _count(usage[name])
-        for name in ("prompt_tokens", "completion_tokens")
-        if usage.get(name) is not None
+    counted = {
+        "prompt_tokens": usage.get("prompt_tokens"),
+        "completion_tokens": usage.get("completion_tokens"),
+        "cached_tokens": details.get("cached_tokens"),
     }
-    if details.get("cached_tokens") is not None:
-        return {"prompt_tokens": 0, **told, "cached_tokens": _count(details["cached_tokens"])}
-    return {"prompt_tokens": 0, **told}
+    return {"prompt_tokens": 0} | {
+        name: _count(number) for name, number in counted.items() if number is not None
+    }
 
 
 def _count(number: Any) -> int:

@@ -75,6 +75,10 @@ class SettingsError(Exception):
     """The settings are wrong. The message names each setting at fault and says what to change."""
 
 
+def _targets(engine: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in engine.split(",") if part.strip())
+
+
 class Settings(BaseSettings):
     """See the module's docstring for the sources. Unknown keys are refused."""
 
@@ -144,12 +148,12 @@ class Settings(BaseSettings):
     @property
     def engines(self) -> tuple[str, ...]:
         """The engines that ``engine`` names."""
-        return tuple(part.strip() for part in self.engine.split(",") if part.strip())
+        return _targets(self.engine)
 
     @field_validator("engine")
     @classmethod
     def _addresses(cls, value: str) -> str:
-        for target in (part.strip() for part in value.split(",")):
+        for target in _targets(value):
             if "://" in target:
                 checked(target)
         return value

@@ -32,12 +32,12 @@ UNGATED: dict[str, Any] = {"decision": {"gate": False}, "memory": {"chunk_frames
 
 
 @asynccontextmanager
-async def two_engines(folder: Path) -> AsyncIterator[tuple[Served, FakeEngine, FakeEngine]]:
+async def two_engines(folder: Path, **settings: Any) -> AsyncIterator[tuple[Served, FakeEngine, FakeEngine]]:
     """A service before two engines, and these: first the one that session ``cam`` is on."""
     async with (
         FakeEngine() as one,
         FakeEngine() as other,
-        Served(one, folder, also=[other], **UNGATED) as served,
+        Served(one, folder, also=[other], **UNGATED, **settings) as served,
     ):
         await served.see(0)
         first, second = (one, other) if shown(one) else (other, one)
@@ -156,14 +156,8 @@ async def test_what_came_back_in_an_engines_place_under_its_models_name_is_asked
     tmp_path: Path,
 ) -> None:
     """Its tags are other tokens: what sessions send would mean something else to it."""
-    quick: dict[str, Any] = {"timeouts": {"watch_s": 0.05, "ping_s": 1.0}, **UNGATED}
-    async with (
-        FakeEngine() as one,
-        FakeEngine() as other,
-        Served(one, tmp_path, also=[other], **quick) as served,
-    ):
-        await served.see(0)
-        home, away = (one, other) if shown(one) else (other, one)
+    quick = {"watch_s": 0.05, "ping_s": 1.0}
+    async with two_engines(tmp_path, timeouts=quick) as (served, home, away):
         (host,) = (h for h in track(served).hosts.fleet.hosts if h.name == name(home))
         home.kill()
         assert (await served.see(1)).status_code == 200 and shown(away) == [2]

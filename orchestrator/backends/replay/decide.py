@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from bridges.engine import Deadlines
 from memory.facts import AnyFact, MemoryOpened, PackSet, PersonaSet, QuerySet, TickAnswered
@@ -242,6 +243,16 @@ class Verdict:
     question: str | None
     said: str
     said_is_generated: bool
+
+    @property
+    def cut(self) -> bool:
+        """There was more to say than the answer had tokens for."""
+        return self.reason is Reason.CUT
+
+    @property
+    def status(self) -> Literal["completed", "incomplete"]:
+        """Of the answer."""
+        return "incomplete" if self.cut else "completed"
 
 
 def judge(grammar: Grammar, outcome: Outcome, *, repeat: bool, muted: bool, cut: bool = False) -> Verdict:

@@ -38,7 +38,7 @@ class Rows:
             "text": verdict.text,
             "question": verdict.question,
             "score": score,
-            "status": "incomplete" if verdict.reason is Reason.CUT else "completed",
+            "status": verdict.status,
         }
         if finished is not None:
             row |= {

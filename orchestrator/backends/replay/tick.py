@@ -283,7 +283,7 @@ class TickRunner:
             return await self._broken(flight, "prompt_mismatch", fault)
         muted = flight.ask is Ask.PROBE
         verdict = judge(tools.grammar, reply.outcome, repeat=reply.repeat, muted=muted, cut=reply.cut)
-        judged = not prefix and (reply.outcome.healthy or verdict.reason is not Reason.CUT)
+        judged = not prefix and (reply.outcome.healthy or not verdict.cut)
         return await self._answered(flight, verdict, reply, score=call.score, judged=judged)
 
     async def _unless_aborted(self, flight: Flight, work: Coroutine[Any, Any, Reply]) -> Reply | None:
@@ -399,7 +399,7 @@ class TickRunner:
                 text=verdict.text,
                 question=verdict.question,
                 raw=reply.outcome.raw if reply else "",
-                status="incomplete" if verdict.reason is Reason.CUT else "completed",
+                status=verdict.status,
                 response_id=response_key(flight.tick) if verdict.text else None,
                 usage=asdict(usage) if usage else None,
                 metrics=metrics | {"row": row},
@@ -412,10 +412,8 @@ class TickRunner:
         if verdict.action is not Action.SILENCE:
             if finished is not None:
                 await tools.stream.put(Metrics(flight.fence, {"0": _figures(finished)}))
-            if verdict.reason is Reason.CUT:
-                await tools.stream.put(TurnEnd(flight.fence, "incomplete", verdict.reason))
-            else:
-                await tools.stream.put(TurnEnd(flight.fence))
+            ended_by = verdict.reason if verdict.cut else None
+            await tools.stream.put(TurnEnd(flight.fence, verdict.status, ended_by))
         await self._done(flight, row, done_at)
         return Ended(flight, verdict, suspect=finished is not None and finished.suspect)
 
