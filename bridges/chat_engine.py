@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -35,6 +37,8 @@ from bridges.token_path import TokenPath
 from bridges.token_prompt import Mismatch, TokenPrompts
 from bridges.token_route import TokenRoute, Untranslatable
 
+PRIORITIES_PER_S = 10
+
 
 class VllmChat:
     """One engine behind one pooled keep-alive client. ``chat`` may be called concurrently.
@@ -44,16 +48,22 @@ class VllmChat:
     with a 500, or not to what was asked, the same request goes out once more as messages with every payload,
     inside the same deadlines.
 
+    Where the engine schedules by priority each request's is the moment from which on later ones wait for it.
+    So background work lets ticks go first, and yet none waits for ever where there are always ticks: a class
+    of its own, below them, would. Requests of others, that name no priority, go before all of these.
+
     :param base_url: root of the engine (a trailing ``/v1`` is taken off)
     :param model: served model name
     :param api_key: sent as a bearer token
     :param uuid_parts: False sends every payload every time, without uuids
     :param held_images: frames that the engine's image cache holds, at most
     :param token_route: what the self-check learned of the engine's token route, if it can be used
+    :param priority: the engine schedules by priority
     :param connect_s: limit for opening a connection
     :param max_connections: requests in flight at a time; more wait inside their deadlines
     :param tokenize_s: deadline of ``tokenize``
     :param clock: monotonic seconds and sleep; deadlines, latencies and backoff follow it
+    :param wall: seconds that are the same for all processes that ask this engine
     """
 
     def __init__(
@@ -65,14 +75,17 @@ class VllmChat:
         uuid_parts: bool = True,
         held_images: int = 2000,
         token_route: TokenRoute | None = None,
+        priority: bool = False,
         connect_s: float = 2.0,
         max_connections: int = 64,
         tokenize_s: float = 20.0,
         clock: Clock | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.base_url = base_url.rstrip("/").removesuffix("/v1").rstrip("/")
         self.model = model
         self._clock = clock or RealClock()
+        self._priority, self._wall = priority, wall
         self._tokenize_s = tokenize_s
         self._ledger = ImageLedger(held_images) if uuid_parts else None
         self._circuit = Circuit(self._clock)
@@ -93,6 +106,7 @@ class VllmChat:
         if self.unlike is not None:
             self._circuit.lost(denied=True)
             raise EngineDenied(self.unlike)
+        request = self._in_turn(request)
         started_at = self._clock.now()
         self._counts["requests"] += 1
         self._counts["in_flight"] += 1
@@ -171,6 +185,12 @@ class VllmChat:
             "images_evicted": ledger.evicted if ledger else 0,
             "tokens": self.tokens.statistics(),
         }
+
+    def _in_turn(self, request: ChatRequest) -> ChatRequest:
+        if not self._priority:
+            return request
+        turn = round((self._wall() + request.behind_s) * PRIORITIES_PER_S)
+        return replace(request, params={**request.params, "priority": turn})
 
     # --- one request -----------------------------------------------------------------------------------
 

@@ -133,6 +133,7 @@ class ChatRequest:
     :param window: requests of one window grow from one another: their prompt may go as token ids
     :param traceparent: the trace that the engine goes on with, as W3C Trace Context writes it
     :param purpose: what it is for (``decision 12``, ``summary 3/1``), for whoever records it; never sent
+    :param behind_s: requests that are sent within so many seconds may go first
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -142,6 +143,7 @@ class ChatRequest:
     purpose: str = ""
     window: Window | None = None
     traceparent: str | None = None
+    behind_s: float = 0.0
 
     @property
     def window_name(self) -> str:

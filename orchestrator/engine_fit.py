@@ -19,7 +19,9 @@ from prompts.pack import Pack
 LIVE_TICKS = 32
 """Decisions of all sessions in flight at one engine; it batches them."""
 BACKGROUND = 2
-"""Prewarms and summaries in flight at one engine."""
+"""Prewarms and summaries that one engine reads at a time."""
+TEXTS = 16
+"""Summaries in flight at one engine, those that it is writing too: it does that beside all else."""
 _IMAGE_CACHE_BYTES_PER_PIXEL = 6
 """What a processed frame takes of the engine's image cache."""
 
@@ -38,7 +40,8 @@ def chat_engine(settings: Settings, engine: Engine) -> VllmChat:
         uuid_parts=facts.uuid_parts,
         held_images=max(1, room // frame),
         token_route=token_route(facts.tokens),
-        max_connections=LIVE_TICKS + BACKGROUND + 8,
+        priority=facts.priority,
+        max_connections=LIVE_TICKS + BACKGROUND + TEXTS + 8,
     )
 
 
@@ -121,6 +124,5 @@ def engine_limits(pack: Pack, facts: EngineFacts, salt: str, *, constrained: boo
         silence_stop_id=facts.tag_ids.get(pack.tags.silence),
         decision=point,
         constrained=constrained,
-        priority=facts.priority,
         cache_salt=salt or None,
     )

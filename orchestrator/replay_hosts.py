@@ -19,7 +19,7 @@ from orchestrator.api.context import EngineState
 from orchestrator.api.readings import ByTwo, Reading, Readings
 from orchestrator.checks import Checks
 from orchestrator.engine_address import twin
-from orchestrator.engine_fit import BACKGROUND, LIVE_TICKS, chat_engine, image_bytes, token_route
+from orchestrator.engine_fit import BACKGROUND, LIVE_TICKS, TEXTS, chat_engine, image_bytes, token_route
 from orchestrator.engine_setup import Engine, token_facts_again
 from orchestrator.engine_watch import EngineWatch
 from orchestrator.engines.fleet import Fleet, Host
@@ -256,7 +256,9 @@ class Hosts:
         waits = {kind: Durations() for kind in KINDS}
         room = Room(Caches(self._need, facts.kv_tokens, facts.image_cache_bytes), self._classes)
         permits = Permits(
-            LIVE_TICKS, BACKGROUND, now=self._clock.now, waited=lambda kind, took: waits[kind].add(took)
+            *(LIVE_TICKS, BACKGROUND, TEXTS),
+            now=self._clock.now,
+            waited=lambda kind, took: waits[kind].add(took),
         )
         host = Host(engine_name(engine.url), chat, permits, room, self._clock)
         watch = EngineWatch(

@@ -150,6 +150,9 @@ class GivenPermits:
         if granted is not None:
             await granted.wait()
 
+    def read(self, session_id: str, kind: str) -> None:
+        """Nobody waits for it."""
+
     def done(self, session_id: str, kind: str = "live") -> None:
         """Nobody waits for it."""
 

@@ -92,6 +92,9 @@ class RecordedPermits:
         await self._permits.background(session_id, kind, beside=beside)
         await self._enter(wanted, session_id, kind)
 
+    def read(self, session_id: str, kind: str) -> None:
+        self._permits.read(session_id, kind)
+
     def done(self, session_id: str, kind: str = "live") -> None:
         self._permits.done(session_id, kind)
 

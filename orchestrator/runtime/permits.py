@@ -39,14 +39,20 @@ class Permits:
     tick; but background work starts only while no live tick waits, and in a pause between live ticks rather
     than beside one: the engine would make that one wait. On an engine without pauses it lets one live tick
     go first and then starts all the same. Prewarm goes before summary. Where live ticks wait all the time,
-    or prewarms before summaries, ``patience`` says how many of them go first: nothing starves.
+    or prewarms before summaries, ``patience`` says how many of them go first: nothing starves. Where both
+    have waited so long they take turns: a window needs one of each to make room for the next, and windows
+    that can't do so grow, which costs more than either.
+
+    What costs the engine is that it reads a prompt. A text that it has read (``read``) it writes word by
+    word beside all else, so that one holds the place of no other.
 
     Where live ticks wait, tenants take turns by weight (start-time fair queueing; Goyal, Vin, Cheng 1996):
     one with many sessions delays others no more than one with few. Within a tenant the first that came is
     the first that goes. A turn that was waited for and given up is not counted against its tenant.
 
     :param live: live ticks running at a time
-    :param background: prewarms and summaries running at a time
+    :param background: prewarms and summaries read at a time
+    :param texts: summaries running at a time, those that are being written too
     :param patience: see ``PATIENCE``
     :param now: monotonic seconds
     :param waited: told for each permit that is given of what kind it is and how long it was waited for, in s
@@ -56,17 +62,20 @@ class Permits:
         self,
         live: int,
         background: int = 1,
+        texts: int = 1,
         *,
         patience: Mapping[str, int] = PATIENCE,
         now: Callable[[], float] = time.monotonic,
         waited: Callable[[str, float], None] = lambda kind, seconds: None,
     ) -> None:
-        self._bounds = {LIVE: live, "background": background}
+        self._bounds = {LIVE: live, "background": background, SUMMARY: texts}
         self._patience = patience
         self._clock = now
         self._waited = waited
         self._waiting: dict[str, deque[_Waiter]] = {k: deque() for k in KINDS}
         self._held: Counter[tuple[str, str]] = Counter()
+        self._reading: Counter[tuple[str, str]] = Counter()
+        self._overdue_last = PREWARM
         self._running = dict.fromkeys(KINDS, 0)
         self._granted: Counter[str] = Counter()
         self._now = 0.0
@@ -90,15 +99,30 @@ class Permits:
         waiter.beside = beside
         await self._turn(waiter)
 
+    def read(self, session_id: str, kind: str) -> None:
+        """The engine has read what one permit of that kind was for, and writes."""
+        key = session_id, kind
+        if self._reading[key] == 0:
+            raise ValueError(f"session {session_id} holds no {kind} permit that is being read")
+        self._take(self._reading, key)
+        self._grant()
+
     def done(self, session_id: str, kind: str = LIVE) -> None:
         """Give back one permit of that kind."""
-        if self._held[session_id, kind] == 0:
+        key = session_id, kind
+        if self._held[key] == 0:
             raise ValueError(f"session {session_id} holds no {kind} permit")
         self._running[kind] -= 1
-        self._held[session_id, kind] -= 1
-        if self._held[session_id, kind] == 0:
-            del self._held[session_id, kind]
+        if self._reading[key] == self._held[key]:
+            self._take(self._reading, key)
+        self._take(self._held, key)
         self._grant()
+
+    @staticmethod
+    def _take(counted: Counter[tuple[str, str]], key: tuple[str, str]) -> None:
+        counted[key] -= 1
+        if counted[key] == 0:
+            del counted[key]
 
     def statistics(self) -> dict[str, dict[str, int]]:
         return {
@@ -142,15 +166,21 @@ class Permits:
         while self._running[LIVE] < self._bounds[LIVE] and self._pass(LIVE):
             pass
         while self._background_free() and (
-            self._pass(SUMMARY, overdue=True)
-            or self._pass(PREWARM, overdue=True)
-            or (not self._live_waits() and (self._pass(PREWARM) or self._pass(SUMMARY)))
+            self._pass_overdue() or (not self._live_waits() and (self._pass(PREWARM) or self._pass(SUMMARY)))
         ):
             pass
 
+    def _pass_overdue(self) -> bool:
+        turns = (PREWARM, SUMMARY) if self._overdue_last == SUMMARY else (SUMMARY, PREWARM)
+        for kind in turns:
+            if self._pass(kind, overdue=True):
+                self._overdue_last = kind
+                return True
+        return False
+
     def _pass(self, kind: str, *, overdue: bool = False) -> bool:
         """Grant the first waiter that may start now and was not cancelled meanwhile; False: there is none."""
-        if not self._waiting[kind]:
+        if not self._waiting[kind] or (kind == SUMMARY and self._running[SUMMARY] >= self._bounds[SUMMARY]):
             return False
         pause = kind == LIVE or not self._running[LIVE]
 
@@ -163,6 +193,8 @@ class Permits:
         waiter = min(ready, key=lambda each: each.start)  # of equals the first that came
         self._waiting[kind].remove(waiter)
         self._held[waiter.session_id, kind] += 1
+        if kind != LIVE:
+            self._reading[waiter.session_id, kind] += 1
         self._running[kind] += 1
         self._granted[kind] += 1
         self._let_go_first(kind)
@@ -184,4 +216,4 @@ class Permits:
         return any(not waiter.future.done() for waiter in self._waiting[LIVE])
 
     def _background_free(self) -> bool:
-        return self._running[PREWARM] + self._running[SUMMARY] < self._bounds["background"]
+        return self._reading.total() < self._bounds["background"]

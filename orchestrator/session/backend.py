@@ -471,5 +471,8 @@ class TickPermits(Protocol):
         only while a live tick runs, so it waits for none but those that wait themselves.
         """
 
+    def read(self, session_id: str, kind: str) -> None:
+        """The engine has read the prompt of this background work and writes now, beside all else."""
+
     def done(self, session_id: str, kind: str = "live") -> None:
         """Give one permit of that kind back."""

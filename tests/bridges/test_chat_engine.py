@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,6 +66,25 @@ async def test_streams_text_and_reports_usage() -> None:
         assert not done.suspect
         assert seen.headers["x-session-id"] == "s1"
         assert chat.state is EngineState.UP
+
+
+async def test_requests_take_turns_by_when_others_wait_for_them() -> None:
+    """What may wait for half a second goes after all that is asked within it, and before what is later."""
+    now = 1_800_000_000.0
+    async with FakeEngine() as engine:
+        chat = VllmChat(engine.url, engine.model, priority=True, wall=lambda: now)
+        for later, behind_s in ((0.0, 0.0), (0.0, 0.5), (0.4, 0.0), (0.6, 0.0)):
+            chat._wall = lambda at=now + later: at
+            await ask(chat, replace(request(user("<1.0s>", "f1")), behind_s=behind_s))
+        tick, summary, within, after = (seen.json["priority"] for seen in engine.chats)
+        assert tick < within < summary < after
+        await chat.aclose()
+
+
+async def test_an_engine_that_has_no_priorities_is_told_none() -> None:
+    async with pair(priority_scheduling=False) as (engine, chat):
+        await ask(chat, replace(request(user("<1.0s>", "f1")), behind_s=0.5))
+        assert "priority" not in engine.chats[-1].json
 
 
 async def test_one_connection_serves_one_request_after_the_other() -> None:

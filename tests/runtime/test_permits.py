@@ -96,6 +96,65 @@ async def test_prewarm_goes_before_summary() -> None:
     assert order == ["prewarm", "summary"]
 
 
+async def test_what_was_read_and_is_being_written_holds_nobodys_place() -> None:
+    permits = Permits(live=1, background=1, texts=2)
+    await permits.background("a", "summary")
+    waiting = [asyncio.create_task(permits.background(name, "summary")) for name in "bcd"]
+    await settle()
+    assert not any(each.done() for each in waiting), "one is read at a time"
+    permits.read("a", "summary")
+    await settle()
+    assert [each.done() for each in waiting] == [True, False, False]
+    permits.read("b", "summary")
+    await settle()
+    assert not waiting[1].done(), "two are written at a time"
+    await permits.background("e", "prewarm")
+    permits.done("a", "summary")
+    await settle()
+    assert not waiting[1].done(), "a prompt is being read"
+    permits.done("e", "prewarm")
+    await waiting[1]
+    permits.done("b", "summary")
+    permits.done("c", "summary")  # though it was not read
+    await waiting[2]
+    assert permits.statistics()["running"] == {"live": 0, "prewarm": 0, "summary": 1}
+
+
+async def test_reading_ends_once() -> None:
+    permits = Permits(live=1)
+    await permits.background("a", "summary")
+    permits.read("a", "summary")
+    for session, kind in (("a", "summary"), ("b", "summary"), ("a", "prewarm")):
+        with pytest.raises(ValueError, match=f"session {session} holds no {kind} permit that is being read"):
+            permits.read(session, kind)
+    permits.done("a", "summary")
+    await permits.background("b", "summary")
+
+
+async def test_prewarms_and_summaries_that_waited_too_long_take_turns() -> None:
+    """A window changes once it has had one of each: with summaries first for ever none did, and all grew."""
+    permits = Permits(live=1, patience={"prewarm": 1, "summary": 2})
+    await permits.background("a", "summary")
+    order: list[str] = []
+
+    async def work(kind: str) -> None:
+        await permits.background("b", kind)
+        order.append(kind)
+
+    kinds = ("summary", "summary", "summary", "prewarm", "prewarm")
+    tasks = [asyncio.create_task(work(kind)) for kind in kinds]
+    await settle()
+    for _ in range(2):  # ticks that go first
+        await permits.live("c")
+        permits.done("c")
+    permits.done("a", "summary")
+    while len(order) < len(kinds):
+        await settle()
+        permits.done("b", order[-1])
+    await asyncio.gather(*tasks)
+    assert order == ["summary", "prewarm", "summary", "prewarm", "summary"]
+
+
 async def test_a_cancelled_waiter_is_skipped() -> None:
     permits = Permits(live=1)
     await permits.live("a")

@@ -29,17 +29,18 @@ class Waiting:
     def __init__(self, number: int, kind: str, beside: bool) -> None:
         self.name, self.kind, self.beside = f"s{number}", kind, beside
         self.passed = 0
+        self.reads = kind != LIVE
         self.task: asyncio.Task[None]
 
 
 class Lives(RuleBasedStateMachine):
-    @initialize(live=st.integers(1, 3), background=st.integers(1, 2))
-    def start(self, live: int, background: int) -> None:
+    @initialize(live=st.integers(1, 3), background=st.integers(1, 2), texts=st.integers(1, 3))
+    def start(self, live: int, background: int, texts: int) -> None:
         self.loop = asyncio.new_event_loop()
-        self.bounds = {LIVE: live, "background": background}
+        self.bounds = {LIVE: live, "background": background, SUMMARY: texts}
         self.time = 0.0
         self.permits = Permits(
-            live, background, patience=PATIENCE, now=lambda: self.time, waited=self.given_out
+            live, background, texts, patience=PATIENCE, now=lambda: self.time, waited=self.given_out
         )
         self.waiting: list[Waiting] = []
         self.holding: list[Waiting] = []
@@ -84,6 +85,14 @@ class Lives(RuleBasedStateMachine):
         self.settled()
 
     @rule(number=ANY)
+    def has_read(self, number: int) -> None:
+        if reading := [w for w in self.holding if w.reads]:
+            waiter = reading[number % len(reading)]
+            waiter.reads = False
+            self.permits.read(waiter.name, waiter.kind)
+            self.settled()
+
+    @rule(number=ANY)
     def is_done(self, number: int) -> None:
         if self.holding:
             waiter = self.holding.pop(number % len(self.holding))
@@ -119,7 +128,8 @@ class Lives(RuleBasedStateMachine):
         counted = Counter(w.kind for w in self.holding)
         assert told["running"] == {kind: counted[kind] for kind in KINDS}
         assert told["running"][LIVE] <= self.bounds[LIVE]
-        assert told["running"][PREWARM] + told["running"][SUMMARY] <= self.bounds["background"]
+        assert sum(w.reads for w in self.holding) <= self.bounds["background"]
+        assert told["running"][SUMMARY] <= self.bounds[SUMMARY]
         assert told["waiting"] == {k: sum(w.kind == k for w in self.waiting) for k in KINDS}
 
     @invariant()
@@ -128,8 +138,9 @@ class Lives(RuleBasedStateMachine):
             return
         told = self.permits.statistics()
         assert not told["waiting"][LIVE] or told["running"][LIVE] == self.bounds[LIVE]
-        free = told["running"][PREWARM] + told["running"][SUMMARY] < self.bounds["background"]
-        behind = [w for w in self.waiting if w.kind != LIVE]
+        free = sum(w.reads for w in self.holding) < self.bounds["background"]
+        full = told["running"][SUMMARY] == self.bounds[SUMMARY]
+        behind = [w for w in self.waiting if w.kind == PREWARM or (w.kind == SUMMARY and not full)]
         if free and not told["running"][LIVE]:
             assert not behind
         if free:

@@ -44,6 +44,8 @@ from prompts.pack import Pack, Sampling
 
 SUMMARY = Deadlines(first_token_s=120.0, total_s=180.0)
 """Long, for it waits behind ticks: cut short, it is written again from its start. Nothing waits for it."""
+PREWARM_BEHIND_S, SUMMARY_BEHIND_S = 0.2, 0.5
+"""How long the engine lets ticks go first. With longer ones it falls behind wherever ticks wait for ticks."""
 PREWARM = Deadlines(first_token_s=20.0, total_s=20.0)
 TRIES = 3
 _GONE = (EngineUnreachable, EngineDenied)
@@ -141,12 +143,18 @@ class Background:
             purpose = f"prewarm {want.head}/{want.turns}"
             window = Window(f"{tools.session_id}/{want.plan.window}")
             request = ChatRequest(
-                chat_messages(want.plan), params, PREWARM, tools.session_id, purpose, window
+                chat_messages(want.plan),
+                params,
+                PREWARM,
+                tools.session_id,
+                purpose,
+                window,
+                behind_s=PREWARM_BEHIND_S,
             )
             if want.open_tick is not None:
                 self._caught_up.clear()
             try:
-                _, finished = await self._ask(request)
+                _, finished = await self._ask(request, "prewarm")
             except _GONE:
                 return want
             except EngineError:
@@ -222,10 +230,12 @@ class Background:
             text, finish_reason = written.text, written.finish_reason
         else:
             params = summary_params(sampling, tools.limits)
-            request = ChatRequest(messages, params, SUMMARY, tools.session_id, _purpose(want))
+            request = ChatRequest(
+                messages, params, SUMMARY, tools.session_id, _purpose(want), behind_s=SUMMARY_BEHIND_S
+            )
             try:
                 async with self._permit("summary"):
-                    text, finished = await self._ask(request)
+                    text, finished = await self._ask(request, "summary")
             except _GONE:
                 raise
             except EngineError as problem:
@@ -269,7 +279,8 @@ class Background:
         finally:
             tools.permits.done(tools.session_id, kind)
 
-    async def _ask(self, request: ChatRequest) -> tuple[str, Finished]:
+    async def _ask(self, request: ChatRequest, kind: str) -> tuple[str, Finished]:
+        """``kind``: of the permit that is held for it."""
         tools = self._tools
         text: list[str] = []
         finished: Finished | None = None
@@ -277,6 +288,8 @@ class Background:
         async with aclosing(stream_of(tools.engine, request, tools.images)) as events:
             async for event in events:
                 if isinstance(event, Delta):
+                    if not text:
+                        tools.permits.read(tools.session_id, kind)
                     text.append(event.text)
                 else:
                     finished = event

@@ -10,8 +10,6 @@ from orchestrator.backends.replay.decide import DecisionPoint
 from orchestrator.session.told import ResponseOptions
 from prompts.pack import Pack, Sampling, Tags
 
-PREWARM_PRIORITY = 1
-SUMMARY_PRIORITY = 2
 TOP_LOGPROBS = 20
 
 
@@ -23,7 +21,6 @@ class EngineLimits:
     :param silence_stop_id: token id of the silence tag where it is one token: it ends the answer
     :param decision: where speech and silence part, if known
     :param constrained: answers are held to the model's two tags and what may follow them
-    :param priority: the engine honours ``priority`` (lower runs first)
     :param cache_salt: keeps this tenant's cache apart from others'
     """
 
@@ -31,7 +28,6 @@ class EngineLimits:
     silence_stop_id: int | None = None
     decision: DecisionPoint | None = None
     constrained: bool = False
-    priority: bool = False
     cache_salt: str | None = None
 
 
@@ -107,11 +103,11 @@ def answer_pattern(tags: Tags) -> str:
 def prewarm_params(pack: Pack, limits: EngineLimits) -> dict[str, Any]:
     """One token after the last answered turn: the engine's cache is filled, nothing is decided."""
     params = _base(Sampling(max_tokens=1, params={"temperature": 0.0}), limits)
-    return params | {"add_generation_prompt": False} | _priority(limits, PREWARM_PRIORITY)
+    return params | {"add_generation_prompt": False}
 
 
 def summary_params(sampling: Sampling, limits: EngineLimits) -> dict[str, Any]:
-    return _base(sampling, limits) | _priority(limits, SUMMARY_PRIORITY)
+    return _base(sampling, limits)
 
 
 def _base(sampling: Sampling, limits: EngineLimits) -> dict[str, Any]:
@@ -123,7 +119,3 @@ def _base(sampling: Sampling, limits: EngineLimits) -> dict[str, Any]:
     if limits.cache_salt:
         params["cache_salt"] = limits.cache_salt
     return params
-
-
-def _priority(limits: EngineLimits, value: int) -> dict[str, Any]:
-    return {"priority": value} if limits.priority else {}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from bridges.engine import EngineDenied, EngineError, EngineServerError, EngineUnreachable
 from memory.plan import Limits
 from tests.backends.replay.harness import SILENCE, Answer, Asked, Session
+
+KINDS = ("decide", "prewarm", "summary")
 
 
 async def test_windows_close_are_summarised_and_switch_within_limits() -> None:
@@ -55,6 +59,31 @@ async def test_ticks_go_on_while_a_summary_hangs() -> None:
             await s.clock.advance(1)
         assert max(row["latency_ms"] for row in s.rows) < 100
         assert len(s.engine.of("summary")) == 1
+
+
+async def test_a_text_that_is_being_written_holds_the_place_of_no_prompt() -> None:
+    window = Limits(chunk_frames=10, max_images=64, context_tokens=16384)
+    written = asyncio.Event()
+    async with Session(window=window, summaries=[Answer("A man waits here.", gate=written)]) as s:
+        for _ in range(14):
+            await s.frame()
+            await s.clock.advance(1)
+        assert s.permits.statistics()["running"]["summary"] == 1 and not s.log.of("summary_landed")
+        await asyncio.wait_for(s.permits.background("another", "prewarm"), 5)
+        written.set()
+        await s.frame()
+        await s.clock.advance(1)
+        assert s.log.of("summary_landed") and not s.permits.statistics()["running"]["summary"]
+
+
+async def test_ticks_go_before_what_waits_for_nobody_but_not_for_ever() -> None:
+    window = Limits(chunk_frames=10, max_images=32, context_tokens=16384)
+    async with Session(window=window) as s:
+        await s.run_frames(40)
+        behind = {kind: {a.request.behind_s for a in s.engine.of(kind)} for kind in KINDS}
+        assert behind["decide"] == {0.0}
+        ((prewarm,), (summary,)) = behind["prewarm"], behind["summary"]
+        assert 0 < prewarm < summary < 1, "less than a period"
 
 
 async def test_what_comes_due_during_a_tick_starts_in_the_pause_after_it() -> None:

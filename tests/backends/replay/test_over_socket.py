@@ -65,12 +65,12 @@ async def stack(
     engine: FakeEngine, window: Limits | None = None, *, gate: bool = False, route: TokenRoute | None = None
 ) -> AsyncIterator[Stack]:
     clock = SystemClock()
-    chat = VllmChat(engine.url, engine.model, token_route=route)
+    chat = VllmChat(engine.url, engine.model, token_route=route, priority=True)
     frames = FrameGate(FrameBounds(JOYVL.pixels.min, JOYVL.pixels.max, JOYVL.pixels.multiple))
     log = TransientLog(clock.wall_ms)
     options = ReplayOptions(
         tenant_key=b"tenant",
-        engine=EngineLimits(block_tokens=BLOCK, priority=True),
+        engine=EngineLimits(block_tokens=BLOCK),
         window=window or Limits(),
         decide=DecideOptions(gate=gate),
     )

@@ -17,7 +17,6 @@ KNOWN = EngineLimits(
     block_tokens=32,
     silence_stop_id=8,
     decision=DecisionPoint(0, 7, 8),
-    priority=True,
     cache_salt="salt",
 )
 
@@ -37,12 +36,11 @@ def test_decisions_keep_special_tokens_and_the_packs_sampling() -> None:
     }  # fmt: skip
 
 
-def test_a_known_engine_gets_stop_logprobs_and_salt_but_no_priority_for_live_ticks() -> None:
+def test_a_known_engine_gets_stop_logprobs_and_salt() -> None:
     params = decide(KNOWN)
     assert params["stop_token_ids"] == [8]
     assert params["top_logprobs"] == 20 and params["logprobs"] is True
     assert params["cache_salt"] == "salt"
-    assert "priority" not in params
 
 
 def test_seed_differs_by_tick_and_repeats_by_run() -> None:
@@ -86,8 +84,5 @@ def test_constrained_answers_begin_with_one_of_two_tags() -> None:
     assert "structured_outputs" not in prewarm_params(JOYVL, held) | summary_params(JOYVL.summary, held)
 
 
-def test_background_work_is_behind_live_ticks_where_the_engine_can_tell() -> None:
-    assert prewarm_params(JOYVL, KNOWN)["priority"] == 1
-    assert summary_params(JOYVL.summary, KNOWN)["priority"] == 2
-    assert "priority" not in summary_params(JOYVL.summary, EngineLimits())
+def test_a_prewarm_decides_nothing() -> None:
     assert prewarm_params(JOYVL, KNOWN)["max_tokens"] == 1
