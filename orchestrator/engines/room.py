@@ -3,8 +3,10 @@
 Three things limit it. Its KV cache must hold the sessions' windows, and its image cache their pictures:
 known before anything runs, and once they are there from what they are. Whether it keeps up, and whether its
 cache really holds what it should, is measured from the answers of live ticks. Where it does not, nobody
-more is admitted; those who are in stay. What a session asked for that has left says nothing about the room
-it left: its answers go with it.
+more is admitted; those who are in stay. Those who came last cost little as yet: their prompts are short, and
+nothing of theirs is summarised before a window has filled. So near its limit an engine takes few at a time,
+and others once these have shown what they cost. What a session asked for that has left says nothing about
+the room it left: its answers go with it.
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ LATE, RECOVERED = 0.5, 0.4
 """The p95 of turns, in periods, at which an engine takes nobody more, and at which it does again. Not at a
 whole period: near the edge each further session costs more than the one before, and what came too late is
 worked off slowly."""
+NEAR = 0.25
+"""The same, from which on few are taken at a time: ``YOUNG`` of those that have been there for a window, and
+at least one. Between light load and too much there are few sessions."""
+YOUNG = 0.1
 REUSE = 0.8
 """Share of the promised tokens that must come from the cache; below it is too small for its sessions."""
 MEASURED = 16
@@ -189,6 +195,7 @@ class Room:
         self._guests: dict[str, _Guest] = {}
         self._answers: deque[_Answer] = deque(maxlen=ANSWERS)
         self._behind = False
+        self._window_s = 0.0
         self.ticks = dict.fromkeys(("answered", "late", "coalesced", "refused"), 0)
         """Live ticks so far. Late: decided more than a period after they could have been asked."""
 
@@ -238,6 +245,8 @@ class Room:
         self.ticks["late"] += tick.lateness_s > tick.period_s
         self.ticks["coalesced"] += tick.coalesced
         guest = self._guests.get(session)
+        if self._caches is not None and (need := self._caches.need) is not None:
+            self._window_s = (need.most_images - need.least_images) * tick.period_s
         if guest is not None:
             guest.ticks += 1
             guest.turn = tick.turn_tokens
@@ -274,6 +283,8 @@ class Room:
         self._behind = late > (RECOVERED if self._behind else LATE)
         if self._behind:
             return f"it needs {late:.2f} of the sessions' period to decide, and must have time to spare"
+        if late > NEAR and (young := self._young(now)) >= max(1, int(YOUNG * (len(self._guests) - young))):
+            return "it is near its limit, and what those cost that came last has yet to show"
         promised = sum(answer.promised for answer in answers)
         if promised and sum(answer.kept for answer in answers) < REUSE * promised:
             return "its cache loses what the sessions need again"
@@ -297,6 +308,13 @@ class Room:
     def _newcomers(self, now: float) -> int:
         return sum(
             guest.ticks < SETTLED_TICKS and now - guest.entered_at < NEWCOMER_S
+            for guest in self._guests.values()
+        )
+
+    def _young(self, now: float) -> int:
+        """Sessions that have not been there for as long as a window takes to fill."""
+        return sum(
+            now - guest.entered_at < (self._window_s if guest.ticks else NEWCOMER_S)
             for guest in self._guests.values()
         )
 

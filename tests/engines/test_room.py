@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.backends.live_tick import LiveTick
 from orchestrator.engines.room import (
+    ENOUGH,
     MEASURED,
     NEWCOMER_S,
     NEWCOMERS,
@@ -114,6 +115,41 @@ def test_few_come_at_a_time_until_they_were_answered() -> None:
     for _ in range(3):
         answer(room, "s0", 1.0)
     assert room.full(Priority.NORMAL, 1) is None
+
+
+@pytest.mark.usefixtures("admits_as_shipped")
+def test_near_its_limit_few_come_at_a_time_until_their_windows_have_filled() -> None:
+    """They cost little before that: what all of them cost together would be seen too late."""
+    room = Room(Caches(WINDOWS, None, None))
+    settled(room, 20)
+    window_s = WINDOWS.most_images - WINDOWS.least_images
+
+    def comes(name: str, now: float, late_s: float) -> str | None:
+        for _ in range(ENOUGH):
+            answer(room, "s1", now, lateness_s=late_s)
+        refused = room.full(Priority.NORMAL, now)
+        if refused is None:
+            room.enter(name, Priority.NORMAL, now)
+            answer(room, name, now, lateness_s=late_s)
+        return refused
+
+    assert comes("a", 100, 0.3) is None and comes("b", 130, 0.3) is None
+    assert "near its limit" in (comes("c", 160, 0.3) or "")
+    assert comes("c", 190, 0.2) is None, "an engine with time to spare takes all"
+    assert "near its limit" in (comes("d", 100 + window_s, 0.3) or ""), "two are still young"
+    assert comes("d", 130 + window_s, 0.3) is None
+
+
+@pytest.mark.usefixtures("admits_as_shipped")
+def test_near_its_limit_an_engine_of_few_sessions_takes_one() -> None:
+    room = Room(Caches(WINDOWS, None, None))
+    settled(room, 2)
+    for _ in range(ENOUGH):
+        answer(room, "s1", 100, lateness_s=0.3)
+    assert room.full(Priority.NORMAL, 100) is None
+    room.enter("a", Priority.NORMAL, 100)
+    assert "near its limit" in (room.full(Priority.NORMAL, 101) or "")
+    assert room.full(Priority.NORMAL, 101 + NEWCOMER_S) is None, "it asks for nothing, so it costs nothing"
 
 
 @pytest.mark.usefixtures("admits_as_shipped")
