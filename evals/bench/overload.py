@@ -27,7 +27,7 @@ from evals.load.capacity import capacities
 from evals.load.figures import Readings, Scraper
 from evals.load.job import INSIST_S, LATE, Job, Told, percentile
 from evals.load.pictures import prepare
-from evals.load.step import QUIET_S, Generator, Step, step
+from evals.load.step import QUIET_S, Generator, GeneratorFailed, Step, step
 
 BEFORE_S, DURING_S, AFTER_S = 8.0, 15.0, 12.0
 START_S = 4.0
@@ -101,7 +101,8 @@ async def overloaded(job: Job, engine: str, period_s: float, tell: Callable[[str
     late: Generator | None = None
     scraping: asyncio.Task[Readings] | None = None
     try:
-        await first.ready(there)
+        if not await first.ready(there):
+            raise GeneratorFailed(f"not all of those who are there first were let in: {await first.end()}")
         settled = await scraper.quiet(QUIET_S)
         await first.begin()
         await first.until("measuring")

@@ -57,6 +57,9 @@ FLAGS = (
     *("--limits-sessions", "1000", "--auth-quota-handshakes-per-minute", "100000"),
 )
 """So that nothing but admission refuses a session."""
+GUESTS, GUESTS_S = 16, 5.0
+"""Sessions that come and go before Vigil is measured, for so long: admission learns from those that ended how
+heads grow, and thinks of hours of memory before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Design:
     window: int = 100
     head: int = 0
     answers: str | None = None
-    seconds: float = 10.0
+    seconds: float = 25.0
     warm_s: float = 2.0
     first: int = 4
     most: int = 128
@@ -163,12 +166,24 @@ class Bench:
 
         design = self._design
         try:
+            if arm == "vigil":
+                await self._come_and_go(job)
             if design.tried:
                 return await ladder(tried, self._bounds, design.tried)
             return await capacities(tried, self._bounds, design.most, first=first, within=design.within)
         finally:
             await generator.aclose()
             await scraper.aclose()
+
+    async def _come_and_go(self, job: Job) -> None:
+        short = replace(job, mark=f"{job.mark}.guests", fill=0, warm_s=0.0, seconds=GUESTS_S)
+        guests = await Generator.start(short)
+        try:
+            if await guests.ready(GUESTS):
+                await guests.begin()
+            await guests.end()
+        finally:
+            await guests.aclose()
 
     def _job(self, shape: str) -> Job:
         engine, design = self._engine, self._design
@@ -257,7 +272,7 @@ def main() -> int:
         "--head", type=int, help="words at the beginning of each session's prompts; default: 0"
     )
     parser.add_argument("--window", type=int, help="frames of a full window; default: 100")
-    parser.add_argument("--seconds", type=float, help="that a step is measured; default: 10")
+    parser.add_argument("--seconds", type=float, help="that a step is measured; default: 25")
     parser.add_argument("--tried", type=int, nargs="+", help="these numbers of sessions, and no search")
     parser.add_argument("--beside", nargs="+", default=[], help="URLs of engines beside the one of --engine")
     parser.add_argument("--family", help="the engine's prompt pack, where its name does not tell")
