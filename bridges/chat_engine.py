@@ -38,6 +38,7 @@ from bridges.token_prompt import Mismatch, TokenPrompts
 from bridges.token_route import TokenRoute, Untranslatable
 
 PRIORITIES_PER_S = 10
+"""Whole numbers are taken. Of requests in the same tenth of a second the first that came goes first."""
 
 
 class VllmChat:

@@ -228,6 +228,11 @@ def accepts_priority(engine: EngineHttp, model: str) -> bool:
     return engine.chat(model, [user(".")], priority=1).status == 200
 
 
+def refuses_priority(engine: EngineHttp, model: str) -> bool:
+    """That one does not answer, or fails, says nothing about it."""
+    return engine.chat(model, [user(".")], priority=1).status == 400
+
+
 def token_routes(engine: EngineHttp, image_cache: str) -> dict[str, str]:
     """``content_parts`` and ``features``: present, absent or not_probed; read from the engine's own schema.
 

@@ -407,9 +407,12 @@ def tokens_again(
     """``EngineFacts.tokens`` of an engine that was away and is back.
 
     Raises :class:`Unreachable` or :class:`NoAnswer` where it is gone again, :class:`Unlike` where what came
-    back reads the tags as other tokens: what was learned of it is wrong now.
+    back takes no priorities any more, so that it would refuse every request, or reads the tags as other
+    tokens: what was learned of it is wrong now.
     """
     with EngineHttp(url, api_key=api_key, deadline_s=deadline_s) as engine, understood():
+        if known.priority and learn.refuses_priority(engine, known.model):
+            raise Unlike(f"{url} takes no priorities any more: start it with --scheduling-policy priority")
         learned = known.tag_ids, known.decision_index, known.decision_ids, known.end_ids
         point = learn.tag_point(engine, known.model, tags.actions) if tags and any(learned) else None
         if point is not None and (point.ids, point.index, point.choices, point.end) != learned:

@@ -93,7 +93,6 @@ def shared_facts(known: Sequence[tuple[str, EngineFacts]]) -> EngineFacts:
         reports_cached=all(facts.reports_cached for facts in every),
         prefix_cache=all(facts.prefix_cache for facts in every),
         constrained=all(facts.constrained for facts in every),
-        priority=all(facts.priority for facts in every),
     )
 
 
@@ -103,7 +102,7 @@ def covers(known: EngineFacts, url: str, facts: EngineFacts) -> None:
     :raises SetupError: what it lacks
     """
     joined = shared_facts([("the other engines", known), (url, facts)])
-    shared = ("context_tokens", "max_images", "block_tokens", "prefix_cache", "constrained", "priority")
+    shared = ("context_tokens", "max_images", "block_tokens", "prefix_cache", "constrained")
     lacks = [name for name in shared if getattr(joined, name) != getattr(known, name)]
     if lacks:
         raise SetupError(

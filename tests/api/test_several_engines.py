@@ -267,6 +267,20 @@ async def test_an_operator_sees_drains_adds_and_removes_engines(tmp_path: Path) 
         assert (await door.delete(f"/v1/engines/{name(home)}")).status_code == 404
 
 
+async def test_engines_with_and_without_priorities_serve_side_by_side(tmp_path: Path) -> None:
+    """Each is told what it takes: one that schedules by other means refuses every request with a priority."""
+    async with (
+        FakeEngine() as one,
+        FakeEngine(priority_scheduling=False) as other,
+        Served(one, tmp_path, also=[other], **UNGATED) as served,
+    ):
+        for number in range(8):
+            reply = await served.see(number, headers={"x-session-id": f"cam-{number}"})
+            assert reply.status_code == 200
+        asked = [seen.json for seen in one.chats if seen.session]
+        assert shown(other) and asked and all("priority" in each for each in asked)
+
+
 async def test_engines_that_hang_while_they_are_checked_hold_nobody_up(tmp_path: Path) -> None:
     async with FakeEngine() as engine, Served(engine, tmp_path, **UNGATED) as served:
         with Endless(60.0) as url:

@@ -11,7 +11,7 @@ from engine_launch.client import Unreachable
 from engine_launch.facts import EngineFacts
 from engine_launch.selfcheck import Status, Unlike, self_check, tokens_again
 from tests.engine_launch.real_engine import TAGS
-from tests.engine_launch.scripted_engine import IdsEngine, serving
+from tests.engine_launch.scripted_engine import IdsEngine, refusal, serving
 from tests.engine_launch.test_selfcheck import launched, line, run
 
 
@@ -101,6 +101,13 @@ def test_an_engine_that_came_back_is_asked_again_for_that_alone(engine: IdsEngin
     before = replace(checked.facts, end_ids=(7,))
     with pytest.raises(Unlike, match="another model"):
         tokens_again(engine.url, before, tags=TAGS)
+    chat = engine.routes["/v1/chat/completions"]
+    engine.routes["/v1/chat/completions"] = lambda body: (
+        refusal("no priorities") if body.get("priority") else chat(body)
+    )
+    with pytest.raises(Unlike, match="--scheduling-policy priority"):
+        tokens_again(engine.url, checked.facts, tags=TAGS)
+    engine.routes["/v1/chat/completions"] = chat
     engine.answers = ("yes", "no")
     assert tokens_again(engine.url, checked.facts, tags=TAGS) is None
 
