@@ -2,7 +2,8 @@
 
 ``make bench-sessions``, or ``python -m evals.bench.sessions_bench --engine URL|PROFILE --out FILE``
 
-The same frames, system prompt and windows (100 frames, at all stages of filling) go to the same engine as
+The same frames, system prompt and windows (as many frames as a chunk of the pack has, at all stages of
+filling) go to the same engine as
 
 - ``resend`` and ``uuid``: clients of the known layout, see ``evals.bench.known_layout``
 - ``vigil``: ``vigil serve`` as shipped, over its WebSocket, memory and all
@@ -67,7 +68,7 @@ class Design:
     """What is measured.
 
     :param size: of the frames, width and height in pixels
-    :param window: frames of a full one
+    :param window: frames of a full one; ``None``: a chunk's, by the pack
     :param head: words of a text at the beginning of each session's prompts
     :param answers: see ``evals.bench.forced``; ``None``: the model's own
     :param first: sessions to begin with; ``most``: at most; ``within``: how near is near enough
@@ -77,7 +78,7 @@ class Design:
     """
 
     size: tuple[int, int] = (320, 256)
-    window: int = 100
+    window: int | None = None
     head: int = 0
     answers: str | None = None
     seconds: float = 25.0
@@ -188,6 +189,7 @@ class Bench:
     def _job(self, shape: str) -> Job:
         engine, design = self._engine, self._design
         pack, room = engine.pack, engine.facts.image_cache_bytes
+        window = pack.chunk_frames if design.window is None else design.window
         width, height = design.size
         return Job(
             url=engine.url,
@@ -198,13 +200,13 @@ class Bench:
             period_s=self._period_s,
             seconds=design.seconds,
             warm_s=design.warm_s,
-            fill=design.window,
+            fill=window,
             head=design.head,
             model=engine.facts.model,
             extra={
                 "system": pack.persona(self._persona, self._language),
                 "silence": pack.tags.silence,
-                "window": design.window,
+                "window": window,
                 "params": {
                     **pack.decide.params,
                     "max_tokens": pack.decide.max_tokens,
@@ -271,7 +273,7 @@ def main() -> int:
     parser.add_argument(
         "--head", type=int, help="words at the beginning of each session's prompts; default: 0"
     )
-    parser.add_argument("--window", type=int, help="frames of a full window; default: 100")
+    parser.add_argument("--window", type=int, help="frames of a full window; default: a chunk's, by the pack")
     parser.add_argument("--seconds", type=float, help="that a step is measured; default: 25")
     parser.add_argument("--tried", type=int, nargs="+", help="these numbers of sessions, and no search")
     parser.add_argument("--beside", nargs="+", default=[], help="URLs of engines beside the one of --engine")
