@@ -94,7 +94,7 @@ SHOWN: dict[tuple[int, str], tuple[str, ...]] = {
         "api/test_routes_chat.py::test_equal_text_repeats_until_a_request_without_text_or_a_header",
     ),
     (20, "summaries compete with live ticks and have no target length"): (
-        f"{BACKEND}/test_request.py::test_background_work_is_behind_live_ticks_where_the_engine_can_tell",
+        f"{BACKEND}/test_background.py::test_ticks_go_before_what_waits_for_nobody_but_not_for_ever",
         f"{BACKEND}/test_background.py::test_ticks_go_on_while_a_summary_hangs",
         "memory/test_render.py::test_a_summary_request_has_the_query_and_frames_after_their_times",
     ),
