@@ -195,7 +195,7 @@ class Room:
         self._guests: dict[str, _Guest] = {}
         self._answers: deque[_Answer] = deque(maxlen=ANSWERS)
         self._behind = False
-        self._window_s = 0.0
+        self._period_s = 0.0
         self.ticks = dict.fromkeys(("answered", "late", "coalesced", "refused"), 0)
         """Live ticks so far. Late: decided more than a period after they could have been asked."""
 
@@ -245,8 +245,7 @@ class Room:
         self.ticks["late"] += tick.lateness_s > tick.period_s
         self.ticks["coalesced"] += tick.coalesced
         guest = self._guests.get(session)
-        if self._caches is not None and (need := self._caches.need) is not None:
-            self._window_s = (need.most_images - need.least_images) * tick.period_s
+        self._period_s = tick.period_s
         if guest is not None:
             guest.ticks += 1
             guest.turn = tick.turn_tokens
@@ -313,8 +312,10 @@ class Room:
 
     def _young(self, now: float) -> int:
         """Sessions that have not been there for as long as a window takes to fill."""
+        need = self._caches.need if self._caches is not None else None
+        window_s = 0.0 if need is None else (need.most_images - need.least_images) * self._period_s
         return sum(
-            now - guest.entered_at < (self._window_s if guest.ticks else NEWCOMER_S)
+            now - guest.entered_at < (window_s if guest.ticks else NEWCOMER_S)
             for guest in self._guests.values()
         )
 

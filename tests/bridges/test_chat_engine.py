@@ -70,11 +70,10 @@ async def test_streams_text_and_reports_usage() -> None:
 
 async def test_requests_take_turns_by_when_others_wait_for_them() -> None:
     """What may wait for half a second goes after all that is asked within it, and before what is later."""
-    now = 1_800_000_000.0
+    times = iter(1_800_000_000.0 + later for later in (0.0, 0.0, 0.4, 0.6))
     async with FakeEngine() as engine:
-        chat = VllmChat(engine.url, engine.model, priority=True, wall=lambda: now)
-        for later, behind_s in ((0.0, 0.0), (0.0, 0.5), (0.4, 0.0), (0.6, 0.0)):
-            chat._wall = lambda at=now + later: at
+        chat = VllmChat(engine.url, engine.model, priority=True, wall=lambda: next(times))
+        for behind_s in (0.0, 0.5, 0.0, 0.0):
             await ask(chat, replace(request(user("<1.0s>", "f1")), behind_s=behind_s))
         tick, summary, within, after = (seen.json["priority"] for seen in engine.chats)
         assert tick < within < summary < after
