@@ -126,11 +126,11 @@ async def test_an_engine_that_takes_nothing_of_ours_is_left_with_every_frame(
         for number in range(4, 7):
             assert (await served.see(number)).status_code == 200
         assert shown(other)[-1] == 7 and track(served).hosts.fleet.moves["died"] == 1
-        before = len(home.chats)
+        before = shown(home)
         for number in range(4):
             reply = await served.see(0, headers={"x-session-id": f"new-{number}"})
             assert reply.status_code == 200
-        assert len(home.chats) == before, "new sessions go where somebody is answered"
+        assert shown(home) == before, "new sessions go where somebody is answered"
         home.faults.clear()
         host = next(h for h in track(served).hosts.fleet.hosts if h.name == name(home))
         assert await host.chat.ping(5.0) and not host.down
@@ -155,7 +155,7 @@ async def test_a_session_of_one_engine_waits_while_another_model_is_served_there
 async def test_what_came_back_in_an_engines_place_under_its_models_name_is_asked_nothing(
     tmp_path: Path,
 ) -> None:
-    """Its tags are other tokens: what sessions send would mean something else to it."""
+    """Its tags are other tokens: what sessions send would mean something else to it. The watch looks on."""
     quick = {"watch_s": 0.05, "ping_s": 1.0}
     async with two_engines(tmp_path, timeouts=quick) as (served, home, away):
         (host,) = (h for h in track(served).hosts.fleet.hosts if h.name == name(home))
@@ -164,10 +164,10 @@ async def test_what_came_back_in_an_engines_place_under_its_models_name_is_asked
         known, home.tokenizer = home.tokenizer, Tokenizer(4, ("<silence>", "<response>"))
         await home.restart()
         await eventually(lambda: host.chat.statistics()["denied"])
-        before = len(home.chats)
+        before = shown(home)
         for number in range(4):
             assert (await served.see(0, headers={"x-session-id": f"new-{number}"})).status_code == 200
-        assert host.down and len(home.chats) == before
+        assert host.down and shown(home) == before
         (told,) = (e for e in track(served).hosts.about() if e["name"] == name(home))
         assert told["state"] == "dead" and "another model" in told["reason"]
         home.tokenizer = known
