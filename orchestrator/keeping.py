@@ -155,8 +155,8 @@ class Keeper(Protocol):
 
     async def keep(self, spec: SessionSpec, lasting: Lasting) -> Kept: ...
 
-    async def name_of(self, tenant: str, session_id: str) -> str | None:
-        """The tenant's own name of a session that is not over, by its id."""
+    async def name_of(self, tenant: str, name: str) -> str | None:
+        """The tenant's own name of a session that is not over, by its id or name."""
 
     async def let_go(self, tenant: str, name: str) -> bool:
         """Close a kept session, by its id or name, that is not at work here. False: there is none."""
@@ -173,7 +173,7 @@ class Keeper(Protocol):
 class NothingLeft:
     """Of a keeper to which no earlier process has left a session."""
 
-    async def name_of(self, tenant: str, session_id: str) -> str | None:
+    async def name_of(self, tenant: str, name: str) -> str | None:
         return None
 
     async def let_go(self, tenant: str, name: str) -> bool:
@@ -295,9 +295,9 @@ class DurableKeeper:
             alias=spec.alias,
         )
 
-    async def name_of(self, tenant: str, session_id: str) -> str | None:
+    async def name_of(self, tenant: str, name: str) -> str | None:
         with _told():
-            info = await kept_session(self.store, tenant, session_id)
+            info = await kept_session(self.store, tenant, name)
         return info.alias if info is not None else None
 
     async def let_go(self, tenant: str, name: str) -> bool:

@@ -101,9 +101,9 @@ class Owning:
         found = await self._kept(tenant, name)
         if found is None:
             return
-        owner = await self._told(self._leases.owner(found[0]))
+        owner = await self._told(self._leases.owner(found))
         if owner is not None and owner.lives and owner.id != self._leases.process.id:
-            raise Elsewhere(found[0], owner.address)
+            raise Elsewhere(found, owner.address)
 
     async def bring(self, tenant: str, name: str) -> None:
         """As ``find``; a session that was cut off and nobody owns is taken up here.
@@ -111,8 +111,7 @@ class Owning:
         :raises VigilError: also what opening it raised
         """
         await self.find(tenant, name)
-        if self._registry.owned(tenant, name) is None and (found := await self._kept(tenant, name)):
-            await self._registry.resolve(tenant, found[1], self._defaults())
+        await self._registry.bring(tenant, name, self._defaults())
 
     async def settled(self, session_id: str, address: str) -> None:
         """Return when the process at ``address``, which can't be reached, has lost the session, or after the
@@ -147,10 +146,10 @@ class Owning:
             ),
         }
 
-    async def _kept(self, tenant: str, name: str) -> tuple[str, str] | None:
-        """Id and alias of a session that is not over."""
+    async def _kept(self, tenant: str, name: str) -> str | None:
+        """Id of a session that is not over."""
         info = await self._told(kept_session(self._store, tenant, name))
-        return None if info is None or info.alias is None else (info.id, info.alias)
+        return None if info is None or info.alias is None else info.id
 
     async def _told(self, answer: Awaitable[T]) -> T:
         try:

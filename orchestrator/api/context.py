@@ -254,8 +254,11 @@ async def at_home(connection: HTTPConnection, caller: Annotated[Caller, Depends(
 
 async def brought_home(connection: HTTPConnection, caller: Annotated[Caller, Depends(caller_of)]) -> None:
     """The session that the path names is live here, if it is not over; see ``Homes.bring``."""
-    if (homes := context_of(connection).homes) is not None:
-        await homes.bring(caller.tenant, _named(connection))
+    context = context_of(connection)
+    if context.homes is not None:
+        await context.homes.bring(caller.tenant, _named(connection))
+    else:
+        await context.registry.bring(caller.tenant, _named(connection), context.defaults)
 
 
 def _named(connection: HTTPConnection) -> str:

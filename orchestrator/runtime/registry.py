@@ -36,8 +36,8 @@ class SessionSpec:
 class Former(Protocol):
     """Sessions that an earlier process left, and that go on when they are asked for."""
 
-    async def name_of(self, tenant: str, session_id: str) -> str | None:
-        """The tenant's own name of the one with that id."""
+    async def name_of(self, tenant: str, name: str) -> str | None:
+        """The tenant's own name of the one of that id or name."""
 
     async def let_go(self, tenant: str, name: str) -> bool:
         """The one of that id or name goes on no more. False: there is none."""
@@ -139,6 +139,17 @@ class Registry:
                 slot.opening.cancel()
                 self._spawn(self._end(slot, "open_abandoned"))
             raise
+
+    async def bring(self, tenant: str, name: str, config: SessionConfig) -> None:
+        """The session of that id or alias is open here, if an earlier process left one and nobody has it.
+
+        ``config`` and errors as for ``resolve``.
+        """
+        if self._former is None or self.owned(tenant, name) is not None:
+            return
+        alias = await self._former.name_of(tenant, name)
+        if alias is not None:
+            await self.resolve(tenant, alias, config)
 
     async def reset(self, tenant: str, alias: str) -> bool:
         """End the alias's session; the next ``resolve`` opens a fresh one. False: there was none.

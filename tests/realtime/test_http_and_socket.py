@@ -206,6 +206,29 @@ async def test_an_invitation_is_good_once(tmp_path: Path) -> None:
             third.drop()
 
 
+async def test_what_was_before_a_restart_is_there_whoever_asks_first(tmp_path: Path) -> None:
+    """Not only the next frame finds a session again: its clients need not know of the restart."""
+    async with FakeEngine(says) as engine:
+        async with Served(engine, tmp_path, **UNGATED) as served:
+            await served.see(0)
+            await served.client.put("/v1/sessions/cam/query", json={"text": "Is it dark?"})
+            await served.see(1, headers={"x-session-id": "door"})
+            kept = (await served.client.get("/v1/sessions/cam")).json()["id"]
+        async with Served(engine, tmp_path, **UNGATED) as served:
+            t = await invited(served, "cam")
+            assert (await t.next())["session_id"] == kept
+            t.drop()
+            listed = await served.client.get("/v1/sessions/door/sources")
+            assert (listed.status_code, listed.json()["data"]) == (200, [])
+        async with Served(engine, tmp_path, **UNGATED) as served:
+            cleared = await served.client.delete(f"/v1/sessions/{kept}/query")
+            assert cleared.status_code == 200
+            assert served.core.memory_of(kept).query is None
+            await served.client.post("/v1/streaming/reset", json={"session_id": "cam"})
+            over = await served.client.post("/v1/sessions/cam/attach-token")
+            assert (over.status_code, error(over)["code"]) == (404, "unknown_session")
+
+
 async def test_nobody_is_invited_to_what_is_not_theirs(tmp_path: Path) -> None:
     async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:
         response = await served.client.post("/v1/sessions/nobody/attach-token")
