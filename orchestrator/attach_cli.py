@@ -11,11 +11,11 @@ from typing import Annotated, Any, NoReturn
 import orjson
 import typer
 
-from orchestrator.exits import Exit
 from orchestrator.keys import checked_option
+from orchestrator.server_address import checked_server
 from orchestrator.session_access import AccessError, Record, ServerAccess
 
-Server = Annotated[str, typer.Option(metavar="URL", help="A running service.")]
+Server = Annotated[str, typer.Option(metavar="URL", callback=checked_server, help="A running service.")]
 ApiKey = Annotated[
     str | None, typer.Option(envvar="VIGIL_SERVER_KEY", callback=checked_option, help="Key for it.")
 ]
@@ -128,8 +128,6 @@ def _interruptible() -> Iterator[None]:
 def access_to(server: str, api_key: str | None) -> Iterator[ServerAccess]:
     """A running service; what it refuses ends the command with its words."""
     try:
-        if not server.startswith(("http://", "https://")):
-            raise AccessError("--server is a URL: http://host:port", Exit.USAGE)
         yield ServerAccess(server, api_key)
     except AccessError as error:
         typer.echo(f"vigil: {error.message}", err=True)

@@ -18,6 +18,7 @@ import typer
 
 from orchestrator.exits import Exit
 from orchestrator.keys import checked_option
+from orchestrator.server_address import checked_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     from orchestrator.session_access import Record, SessionAccess
 
 Server = Annotated[
-    str | None, typer.Option(metavar="URL", help="A running service; default: read the data folder itself.")
+    str | None,
+    typer.Option(
+        metavar="URL",
+        callback=checked_server,
+        help="A running service; default: read the data folder itself.",
+    ),
 ]
 ApiKey = Annotated[
     str | None, typer.Option(envvar="VIGIL_SERVER_KEY", callback=checked_option, help="Key for --server.")
@@ -188,8 +194,6 @@ def access_of(
     from orchestrator.settings import SettingsError, load_settings
 
     if server is not None:
-        if not server.startswith(("http://", "https://")):
-            raise AccessError("--server is a URL: http://host:port", Exit.USAGE)
         if data is not None or tenant != LOCAL:
             raise AccessError("--data and --tenant are settled by --server and its key", Exit.USAGE)
         return ServerAccess(server, api_key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -25,6 +26,8 @@ MOST = 32 * 2**20
 """Bytes of a scrape."""
 TENANTS = 10
 """Shown, those that ask most."""
+NAME = 12
+"""Characters of a name that a line has at least."""
 LATE, KEPT = 1.0, 0.8
 """Answers in periods and share of promised tokens from which on something is wrong, as for admission."""
 BAD = "bold red"
@@ -65,14 +68,15 @@ def top(
             if once:
                 console.print(shown)
                 return
-            with Live(shown, console=console, screen=console.is_terminal, auto_refresh=False) as live:
+            with _screen(console) as show:
+                show(shown)
                 while True:
                     try:
                         shown = page(next(looks), server)
-                        live.update(shown, refresh=True)
+                        show(shown)
                     except TopError as away:
                         # It may be on its way back: what was seen last stays, and that it is old is said.
-                        live.update(Group(Text(str(away), style=BAD), shown), refresh=True)
+                        show(Group(Text(str(away), style=BAD), shown))
                         looks = _looks(http, every)
                         time.sleep(every)
     except TopError as error:
@@ -80,6 +84,16 @@ def top(
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt:
         return
+
+
+@contextmanager
+def _screen(console: Console) -> Iterator[Callable[[RenderableType], None]]:
+    """Shows one page after the other: in the same place, or below each other where nobody looks."""
+    if not console.is_terminal:
+        yield console.print
+        return
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        yield lambda shown: live.update(shown, refresh=True)
 
 
 @dataclass(frozen=True)
@@ -135,13 +149,18 @@ def read(text: str) -> Scrape:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.name.startswith(("vigil_", "process_")):
-                    labels = tuple(sorted(sample.labels.items()))
+                    labels = tuple(sorted((key, _plain(value)) for key, value in sample.labels.items()))
                     found.setdefault(sample.name.removeprefix("vigil_"), {})[labels] = sample.value
     except ValueError:
         found = {}
     if "sessions_limit" not in found:
         raise TopError("what answers there is no vigil serve")
     return found
+
+
+def _plain(value: str) -> str:
+    """A name that a terminal may show: whoever chose it, it moves no cursor and begins no line."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in value)
 
 
 def page(look: Look, server: str) -> Group:
@@ -244,7 +263,7 @@ def _engines(look: Look, up: Mapping[str, float]) -> Table:
             else Text("-")
             for column, by in told
         ]
-        table.add_row(engine, Text(state, "" if alive else BAD), held, _seconds(p95[engine]), *cells)
+        table.add_row(Text(engine), Text(state, "" if alive else BAD), held, _seconds(p95[engine]), *cells)
     return table
 
 
@@ -257,7 +276,7 @@ def _tenants(look: Look, ticks: Mapping[str, float]) -> Table:
     for tenant in shown:
         asked, failed, prompt, cached = rates[tenant]
         reuse = f"{cached / prompt:.1%}" if prompt else "-"
-        table.add_row(tenant, f"{asked:.1f}", f"{failed:.1f}", f"{prompt:.0f}", reuse)
+        table.add_row(Text(tenant), f"{asked:.1f}", f"{failed:.1f}", f"{prompt:.0f}", reuse)
     if len(rates) > len(shown):
         table.caption = f"and {len(rates) - len(shown)} more"
     return table
@@ -267,9 +286,9 @@ _COUNTED = ("ticks", "tick_failures", "prompt_tokens", "cached_tokens")
 
 
 def _table(first: str, *others: str) -> Table:
-    """Names to the left and whole, figures to the right."""
+    """Names to the left, in several lines where they are long, so that figures to the right are whole."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left")
-    table.add_column(first, no_wrap=True, overflow="fold")
+    table.add_column(first, overflow="fold", min_width=NAME)
     for title in others:
         table.add_column(title, justify="left" if title == "state" else "right", no_wrap=True)
     return table
@@ -297,5 +316,6 @@ def _scrape(http: httpx.Client) -> Scrape:
     except (httpx.HTTPError, httpx.InvalidURL) as away:
         raise Away(f"can't reach {http.base_url}: {str(away) or type(away).__name__}") from away
     if status != 200:
-        raise TopError(f"{http.base_url} answered with status {status}; is the key right?")
+        why = "; is the key right?" if status in (401, 403) else ""
+        raise TopError(f"{http.base_url} answered with status {status}{why}")
     return read(text.decode("utf-8", "replace"))

@@ -79,6 +79,32 @@ def test_a_service_that_is_not_there(here: Path, nobody: str, arguments: tuple[s
     assert done.exit_code == Exit.ENGINE_UNREACHABLE, done.output
 
 
+@pytest.mark.parametrize("address", ["http://[::1", "127.0.0.1:8070", "ftp://127.0.0.1", "http://a:99999"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("attach", "door", "clip.jpg", "--server"),
+        ("detach", "door", "--server"),
+        ("session", "list", "--server"),
+        ("engine", "served", "--server"),
+        ("load", "--sessions", "1", "--server"),
+        ("load", "--sessions", "1", "--engine"),
+        ("top", "--once", "--server"),
+        ("replay", *WATCH, "--server"),
+    ],
+    ids=" ".join,
+)
+def test_an_address_that_is_none(here: Path, arguments: tuple[str, ...], address: str) -> None:
+    done = vigil(*arguments, address)
+    assert done.exit_code == Exit.USAGE and "is a URL: http://host:port" in done.output, done.output
+
+
+@pytest.mark.parametrize("option", ["--seconds", "--warm", "--bound"])
+@pytest.mark.parametrize("value", ["inf", "nan", "-1"])
+def test_times_of_a_load_are_times(option: str, value: str) -> None:
+    assert vigil("load", option, value).exit_code == Exit.USAGE
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

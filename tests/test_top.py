@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from rich.console import Console
 
 from orchestrator.client import VigilClient
@@ -62,6 +66,57 @@ vigil_tick_failures_total{code="engine_timeout",engine="a"} %d.0
     assert isinstance(figures, _Packed)
     marked = [piece.plain for piece in figures.pieces if any(span.style == BAD for span in piece.spans)]
     assert marked == ["failed 1.0/s"]
+
+
+def told_of(engine: str, tenant: str) -> Look:
+    """What a service with that engine and that tenant tells."""
+    registry = CollectorRegistry()
+    Gauge("vigil_sessions_limit", "-", registry=registry).set(8)
+    Gauge("vigil_engine_up", "-", ["engine"], registry=registry).labels(engine).set(1)
+    Counter("vigil_tenant_ticks", "-", ["tenant"], registry=registry).labels(tenant).inc()
+    scrape = read(generate_latest(registry).decode())
+    return Look(scrape, scrape, 1.0)
+
+
+@pytest.mark.parametrize("name", ["[fe80::1]:8000", "[/red]x", "a:smile:b", "back\\slash", "見張り"])
+async def test_names_are_shown_as_they_are(name: str) -> None:
+    assert (await shown(told_of(name, name))).count(name) == 2
+
+
+@given(st.text(), st.text(), st.integers(1, 90))
+def test_no_name_breaks_the_page_or_moves_the_cursor(engine: str, tenant: str, width: int) -> None:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(page(told_of(engine, tenant), SERVER))
+    lines = console.export_text().split("\n")
+    assert all(c.isprintable() for line in lines for c in line)
+
+
+def test_figures_beside_a_long_name_are_whole() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(page(told_of("e" * 300, "t" * 300), SERVER))
+    told = console.export_text()
+    assert told.count("e" * 12) and "sessions" in told and "…" not in told
+
+
+async def test_into_a_pipe_one_look_comes_after_the_other_until_it_is_interrupted(tmp_path: Path) -> None:
+    async with FakeEngine(["</silence>"]) as fake, Served(fake, tmp_path) as served:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "orchestrator.cli", "top", "--server", served.url, "--every", "0.2"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(60):
+                for _ in range(2):
+                    await process.stdout.readuntil(b"engines ready")
+                await served.leave()
+                await process.stdout.readuntil(b"can't reach")
+                assert b"engines ready" in await process.stdout.readuntil(b"engines ready")
+                process.send_signal(signal.SIGINT)
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
 
 
 def test_what_is_no_service() -> None:

@@ -19,11 +19,14 @@ from bridges.answers import answered
 from evals.load.job import INSIST_S, Job
 from orchestrator.exits import Exit
 from orchestrator.keys import checked_option
+from orchestrator.server_address import checked_server, checked_servers
 
 QUERY = "Say when something happens."
 PICTURES = 240
 """Different pictures at most; they are shown again after that."""
 
+LONGEST_S = 86400.0
+"""Of anything that is given in seconds."""
 
 WIDTH = 120
 ANSWER_S, MOST = 10.0, 4 * 2**20
@@ -50,7 +53,9 @@ class _Away(_Unusable):
 
 
 def load(
-    server: Annotated[str, typer.Option(metavar="URL", help="A running service.")] = "http://127.0.0.1:8070",
+    server: Annotated[
+        str, typer.Option(metavar="URL", callback=checked_server, help="A running service.")
+    ] = "http://127.0.0.1:8070",
     api_key: Annotated[
         str | None, typer.Option(envvar="VIGIL_SERVER_KEY", callback=checked_option, help="Key for it.")
     ] = None,
@@ -77,14 +82,26 @@ def load(
     fill: Annotated[
         int, typer.Option(min=0, help="Frames of a full window; sessions begin at all stages.")
     ] = 0,
-    warm: Annotated[float, typer.Option(min=0.0, metavar="S", help="At full pace before it counts.")] = 5.0,
-    seconds: Annotated[float, typer.Option(min=1.0, metavar="S", help="Measured, of each step.")] = 20.0,
+    warm: Annotated[
+        float, typer.Option(min=0.0, max=LONGEST_S, metavar="S", help="At full pace before it counts.")
+    ] = 5.0,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=LONGEST_S, metavar="S", help="Measured, of each step.")
+    ] = 20.0,
     bound: Annotated[
         list[float] | None,
-        typer.Option(min=0.01, metavar="S", help="Of the p95; repeatable; default: one period, and 0.5 s."),
+        typer.Option(
+            min=0.01,
+            max=LONGEST_S,
+            metavar="S",
+            help="Of the p95; repeatable; default: one period, and 0.5 s.",
+        ),
     ] = None,
     engine: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="An engine behind it: its own figures are told.")
+        list[str] | None,
+        typer.Option(
+            metavar="URL", callback=checked_servers, help="An engine behind it: its own figures are told."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures here as JSON.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,

@@ -19,6 +19,7 @@ from evals.replay.options import Pace, Query, ReplayError, ReplayOptions
 from orchestrator.exits import MEANINGS, Exit
 from orchestrator.keys import checked_option
 from orchestrator.offline.flags import AskAtEnd, ReferenceVoice, Tail, VoiceName
+from orchestrator.server_address import is_address
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,7 +139,7 @@ def replay(
     if source is None:
         raise typer.BadParameter("name what is watched, or a recording with --audio", param_hint="SOURCE")
     if server is not None:
-        if not server.startswith(("http://", "https://")):
+        if not is_address(server):
             raise typer.BadParameter("is a URL: http://host:port", param_hint="--server")
         settled = {
             "engine": engine,
