@@ -18,6 +18,7 @@ import yaml
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from orchestrator.api.metrics import Metrics
 from orchestrator.client import VigilClient
 from tests.cluster.members import Member
 from tests.fakes.ears import ScriptedTranscriber, ears
@@ -186,19 +187,101 @@ def test_every_figure_is_explained(exposed: Exposed) -> None:
     assert there - told == set()
 
 
-def test_labels_that_expressions_name_are_there(exposed: Exposed) -> None:
-    """A figure that is summed by a label has it."""
-    labels = {name: set[str]() for name in exposed.names()}
+SELECTED = re.compile(r"\b((?:vigil|process)_\w+|up)(?:\{([^}]*)\})?(\[\w+\])?")
+GROUPED = re.compile(r"(\w+) by \(([^)]*)\) \(")
+SCRAPED = {"instance", "job"}
+"""Labels that a scrape adds."""
+
+
+@pytest.fixture(scope="module")
+def labels(exposed: Exposed) -> dict[str, set[str]]:
+    """Of every sample, also of what has counted nothing yet."""
+    found = {name: set[str]() for name in exposed.names()}
+    for metric in Metrics()._registry._names_to_collectors.values():
+        for name in (f"{metric._name}{end}" for end in ("_total", "_bucket", "_count", "_sum")):  # type: ignore[attr-defined]
+            if name in found:
+                found[name] |= set(getattr(metric, "_labelnames", ()))
     for family in exposed.families():
         for sample in family.samples:
-            labels[sample.name] |= set(sample.labels)
-    expressions = [rule["expr"] for rule in rules()] + [each for told in panels().values() for each in told]
-    for expression in expressions:
-        for by, of in re.findall(r"by \(([^)]*)\) \((?:\w+\()?(vigil_\w+)", expression):
-            if labels[of]:
-                assert set(re.split(r",\s*", by)) <= {*labels[of], "instance"}, expression
+            found[sample.name] |= set(sample.labels)
+    return found | {"up": set()}
+
+
+def expressions() -> list[str]:
+    return [rule["expr"] for rule in rules()] + [each for told in panels().values() for each in told]
+
+
+def left(expression: str, labels: dict[str, set[str]]) -> set[str]:
+    """Labels that tell apart what an expression comes to."""
+    groups = GROUPED.findall(expression)
+    if groups:
+        kept = set(re.split(r",\s*", groups[0][1]))
+    elif re.search(r"\bsum\(", expression):
+        kept = set()
+    else:
+        kept = {"instance"}.union(*(labels[name] for name, *_ in SELECTED.findall(expression)))
+    return kept - {"le"}
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_expressions_name_labels_that_there_are_and_treat_each_figure_as_what_it_is(
+    expression: str, labels: dict[str, set[str]]
+) -> None:
+    selected = SELECTED.findall(expression)
+    assert selected
+    there = SCRAPED.union(*(labels[name] for name, *_ in selected))
+    for _, by in GROUPED.findall(expression):
+        assert set(re.split(r",\s*", by)) <= there
+    for name, matchers, span in selected:
+        for label in re.findall(r"(\w+)\s*(?:=|!=|=~|!~)", matchers):
+            assert label in labels[name] | SCRAPED, (name, label)
+        grows = name.endswith(("_total", "_bucket", "_count", "_sum"))
+        assert bool(span) == grows, f"{name}: how fast it grows is asked of what only grows, and nothing else"
+        asked = re.search(rf"(\w+)\({name}\b", expression)
+        assert not grows or (asked and asked[1] in ("rate", "increase")), name
+        if name.endswith("_bucket"):
+            assert "le" in labels[name]
+            assert re.search(
+                rf"histogram_quantile\(0\.\d+, sum by \([^)]*\ble\b[^)]*\) \(rate\({name}", expression
+            )
+    assert ("histogram_quantile" in expression) == any(name.endswith("_bucket") for name, *_ in selected)
+
+
+def test_what_an_alert_says_of_its_labels_is_known_to_it(labels: dict[str, set[str]]) -> None:
+    for rule in rules():
+        told = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
+        assert told <= left(rule["expr"], labels), rule["alert"]
     assert all(rule["alert"].startswith("Vigil") for rule in rules())
     assert len({rule["alert"] for rule in rules()}) == len(rules())
+
+
+def test_a_panel_names_each_line_and_has_its_unit(labels: dict[str, set[str]]) -> None:
+    """Several processes, which have the same engines, are no two lines of one name."""
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        unit, lines = panel["fieldConfig"]["defaults"]["unit"], set[str]()
+        for target in panel["targets"]:
+            expression, legend = target["expr"], target["legendFormat"]
+            assert set(re.findall(r"\{\{(\w+)\}\}", legend)) == left(expression, labels), (
+                panel["title"],
+                legend,
+            )
+            lines.add(legend)
+            assert unit == unit_of(expression), (panel["title"], expression)
+        assert len(lines) == len(panel["targets"])
+
+
+def unit_of(expression: str) -> str:
+    """As Grafana names it."""
+    names = [name for name, *_ in SELECTED.findall(expression)]
+    if "histogram_quantile" in expression:
+        return "s" if all("_seconds_" in name for name in names) else "short"
+    if " / " in expression or all(name.endswith("_ratio") for name in names):
+        return "percentunit"
+    if all(name.endswith("_bytes") for name in names):
+        return "bytes"
+    if "rate(" in expression and not any("_seconds_" in name or "_tokens_" in name for name in names):
+        return "ops"
+    return "short"
 
 
 def test_every_alert_is_explained_to_who_is_woken() -> None:
@@ -233,6 +316,24 @@ BAD: dict[str, dict[str, str]] = {
     "VigilWebhookLate": {"vigil_webhook_late_seconds": "61+15x80"},
 }
 """What makes each alert fire within 20 minutes, a value every 15 s."""
+ALSO_BAD = [
+    (
+        "VigilTicksFail",
+        {'vigil_tick_failures_total{code="engine_timeout",engine="e",instance="a"}': "0+1x80"},
+    ),
+]
+"""Where none was answered since the start, what counts answers is not there."""
+BRIEF = {
+    'up{job="vigil",instance="a"}': "1x74 0x1 1x5",
+    'vigil_engine_up{engine="e"}': "1x74 0x1 1x5",
+    "vigil_engine_ready": "1x74 0x1 1x5",
+    'vigil_engine_lateness_periods{engine="e"}': "0.1x72 3x3 0.1x5",
+    'vigil_engine_real_time_factor{engine="e"}': "0.1x72 3x3 0.1x5",
+    'vigil_engine_reuse_ratio{engine="e"}': "1x70 0x5 1x5",
+    'vigil_sessions_refused_total{reason="engines",instance="a"}': "0x65 1x15",
+    "vigil_webhook_late_seconds": "2x70 90x5 2x5",
+}
+"""What is over before anybody could look."""
 WELL = {
     'up{job="vigil",instance="a"}': "1x80",
     'vigil_engine_up{engine="e"}': "1x80",
@@ -276,9 +377,10 @@ def scenario(series: dict[str, str], firing: list[str]) -> dict[str, object]:
 
 def test_alerts_fire_when_they_should_and_not_when_all_is_well(tmp_path: Path) -> None:
     assert set(BAD) == {rule["alert"] for rule in rules()}
-    scenarios = [scenario(series, [alert]) for alert, series in BAD.items()]
+    scenarios = [scenario(series, [alert]) for alert, series in [*BAD.items(), *ALSO_BAD]]
+    none = [scenario(series, []) for series in (WELL, BRIEF)]
     file = tmp_path / "alerts_test.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [*scenarios, scenario(WELL, [])]}))
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [*scenarios, *none]}))
     done = promtool("test", "rules", str(file))
     assert done.returncode == 0, done.stdout + done.stderr
 
