@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -37,7 +38,7 @@ from orchestrator.engine_fit import session_limits
 from orchestrator.engine_setup import Engine
 from orchestrator.exits import Exit, SetupError
 from orchestrator.folder_lock import FolderInUse
-from orchestrator.keeping import DurableKeeper, Keeper, ToldLog, TransientKeeper
+from orchestrator.keeping import ABANDONED, DurableKeeper, Keeper, Kept, ToldLog, TransientKeeper
 from orchestrator.native_setup import NativeEngines
 from orchestrator.native_track import NativeTrack
 from orchestrator.observed import Observed
@@ -140,6 +141,7 @@ class Core:
             )
         self._parts: dict[str, _Parts] = {}
         self._endings: dict[str, asyncio.Task[None]] = {}
+        self._abandoned: set[asyncio.Task[None]] = set()
         self.records: Records | None = None
         if keeper.store is not None:
             keeper.store.observe_writes(self.metrics.store_write)
@@ -175,6 +177,7 @@ class Core:
         """End every session, then everything that was opened for them."""
         await self.sources.aclose()
         await self.registry.drain(self.settings.timeouts.drain_s)
+        await asyncio.gather(*self._abandoned)
         await asyncio.gather(*self._endings.values())
         if self.records is not None:
             await self.records.aclose()
@@ -205,18 +208,40 @@ class Core:
         return None if parts is None else parts.built.turn_after(moment)
 
     async def _build(self, spec: SessionSpec) -> SessionParts:
+        """A session that comes to nothing leaves nothing, whatever it was refused for and whoever gave up."""
+        keeping = asyncio.create_task(self.keeper.keep(spec, self.track.lasting))
         try:
-            kept = await self.keeper.keep(spec, self.track.lasting)
+            return await self._made(spec, await asyncio.shield(keeping))
         except StoreError as fault:
             _log.warning("a session could not be opened: %s", fault.message)
+            await self._abandon(keeping)
             raise told_of(fault) from fault
+        except BaseException:
+            await self._abandon(keeping)
+            raise
+
+    async def _abandon(self, keeping: asyncio.Task[Kept]) -> None:
+        """Let go of what was kept for a session that is not to be; it goes on if this is cancelled."""
+
+        async def let_go() -> None:
+            await asyncio.wait({keeping})
+            if not keeping.cancelled() and keeping.exception() is None:
+                kept = keeping.result()
+                await self._ended(kept, ABANDONED)
+                await self._released(kept.session_id)
+
+        task = asyncio.create_task(let_go())
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
+        await asyncio.shield(task)
+
+    async def _made(self, spec: SessionSpec, kept: Kept) -> SessionParts:
         session_id = kept.session_id
         if self.owning is not None:
             self.owning.took(session_id)
         tally = counted(kept, self.metrics)
         if self.records is not None:
             await self.records.opening(session_id, kept)
-        ended, released = kept.ended, kept.released
         trace = self.tracing.session(session_id, spec.tenant) if self.tracing is not None else None
 
         def on_output(output: BackendOutput) -> None:
@@ -228,17 +253,20 @@ class Core:
             if trace is not None:
                 trace.seen(output)
 
-        async def on_closed(reason: str) -> None:
-            try:
-                await ended(reason)
-            finally:
-                self._endings[session_id] = asyncio.create_task(self._let_go(session_id, released))
-
         built = await self.track.build(spec, kept)
         on_append = trace.appended if trace is not None else None
-        observed = Observed(built.backend, on_output, on_closed, tally.counts["frames"], on_append)
+        observed = Observed(
+            built.backend, on_output, partial(self._ended, kept), tally.counts["frames"], on_append
+        )
         self._parts[session_id] = _Parts(built, observed, tally)
         return SessionParts(observed, ToldLog(kept.log), kept.record, session_id)
+
+    async def _ended(self, kept: Kept, reason: str) -> None:
+        session_id = kept.session_id
+        try:
+            await kept.ended(reason)
+        finally:
+            self._endings[session_id] = asyncio.create_task(self._let_go(session_id, kept.released))
 
     async def _let_go(self, session_id: str, released: Callable[[], Awaitable[None]]) -> None:
         """The session writes its last fact after its backend is closed; then nothing of it is needed."""

@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 RESUMABLE = "shutdown"
 """The reason of a close after which the same session goes on when the service is back."""
+ABANDONED = "open_abandoned"
+"""Of the close of one that came to nothing as it was opened."""
 
 
 class WatchedLog(FactLog, Protocol):
@@ -264,14 +266,13 @@ class DurableKeeper:
                     session = await self._create(spec, lasting)
         kept = session
         self._ours[kept.id] = kept
-        if lasting.source is not None:
-            await kept.keep_pack(lasting.digest, lasting.source)
 
         async def ended(reason: str) -> None:
             # One that can't be gone on with at this moment is as it was: its client will try again.
-            if reason != RESUMABLE and not (past and reason == "open_abandoned"):
+            if reason != RESUMABLE and not (past and reason == ABANDONED):
+                never_was = reason == ABANDONED and not kept.log.seq
                 try:
-                    await kept.close()
+                    await (self.store.delete(kept.id) if never_was else kept.close())
                 except SessionGone:
                     pass  # deleted: its end need not be recorded
                 except StoreError as fault:
@@ -282,6 +283,13 @@ class DurableKeeper:
             with suppress(SessionGone):
                 await kept.release()
 
+        if lasting.source is not None:
+            try:
+                await kept.keep_pack(lasting.digest, lasting.source)
+            except BaseException:
+                await ended(ABANDONED)
+                await released()
+                raise
         salt = keys.cache_salt()
         return Kept(kept.id, kept.log, kept.frames, keys.frame_key, salt, past, ended, released, packs)
 

@@ -28,6 +28,7 @@ from orchestrator.engine_fit import (
     frame_bounds,
     window_limits,
 )
+from orchestrator.engines.fleet import Home
 from orchestrator.engines_door import EnginesDoor
 from orchestrator.exits import Exit, SetupError
 from orchestrator.keeping import Kept, PackLasting
@@ -131,10 +132,17 @@ class ReplayTrack:
         self._through = through
 
     async def build(self, spec: SessionSpec, kept: Kept) -> Built:
-        pack, facts, settings = self.pack, self._facts, self._settings
         home = self.hosts.fleet.home(
             kept.session_id, self._priority_of(spec.tenant), spec.tenant, answered_by(kept.past)
         )
+        try:
+            return self._built(kept, home)
+        except BaseException:
+            home.leave()
+            raise
+
+    def _built(self, kept: Kept, home: Home) -> Built:
+        pack, facts, settings = self.pack, self._facts, self._settings
         asked = Outside(home.chat, home.permits, self._solvers, self._summarizer)
         if self._through is not None:
             asked = self._through(kept.session_id, asked)

@@ -21,7 +21,7 @@ ENGINE_TEST_TIMEOUT_S = 1200
 """Of a test with an engine, its boot included (the first also builds the engine's environment)."""
 
 PATIENT_PERIODS = 60.0
-SHIPPED = room.LATE, room.RECOVERED
+SHIPPED = room.LATE, room.RECOVERED, room.NEAR
 
 # Speed is asserted in benches; here a busy machine must not fail a property.
 settings.register_profile("vigil", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +50,7 @@ def _busy_machines_admit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "LATE", PATIENT_PERIODS)
         patch.setattr(room, "RECOVERED", PATIENT_PERIODS)
+        patch.setattr(room, "NEAR", PATIENT_PERIODS)
         yield
 
 
@@ -57,6 +58,7 @@ def _busy_machines_admit() -> Iterator[None]:
 def admits_as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "LATE", SHIPPED[0])
     monkeypatch.setattr(room, "RECOVERED", SHIPPED[1])
+    monkeypatch.setattr(room, "NEAR", SHIPPED[2])
 
 
 @pytest.fixture(scope="session")

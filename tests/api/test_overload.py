@@ -98,7 +98,8 @@ async def test_twice_what_its_cache_carries_is_offered(tmp_path: Path) -> None:
         assert figure(await scraped(served), "sessions_refused_total") == most * RECOVERY_TICKS
         assert (await served.client.delete(f"/v1/sessions/{there[0]}")).status_code == 200
         late = next(name for name in names if name not in there)
-        assert (await see(served, late, 20)).status_code == 200, "a place that is free again is given out"
+        again = await see(served, late, 20)
+        assert again.status_code == 200, f"a place that is free again is given out: {again.text}"
 
 
 @pytest.mark.usefixtures("admits_as_shipped")

@@ -155,3 +155,17 @@ async def test_one_engines_room_is_shared_by_all_processes(postgres: PrivatePost
         codes = [reply.status_code for reply in taken]
         assert codes == [200] * (most - most // 2) + [429] * (most // 2)
         assert taken[-1].headers["retry-after"]
+
+
+async def test_those_who_found_no_room_take_none_of_the_others(
+    postgres: PrivatePostgres, tmp_path: Path
+) -> None:
+    async with members(postgres, tmp_path) as (_, (one, other)):
+        assert isinstance(one.core.track, ReplayTrack) and isinstance(other.core.track, ReplayTrack)
+        (host,) = one.core.track.hosts.fleet.hosts
+        one.core.track.hosts.fleet.drain(host.name, True)
+        for number in range(3):
+            assert (await one.see(0, headers={"x-session-id": f"one-{number}"})).status_code == 503
+        await other.owning.beat()
+        assert other.core.track.hosts.fleet.beside == 0
+        assert (await other.see(0, headers={"x-session-id": "one-0"})).status_code == 200
