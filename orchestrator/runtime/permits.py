@@ -18,7 +18,7 @@ _TENANTS = 1024
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """``beside``: it may start while live ticks run; ``tenant``, ``cost`` and ``start``: its turn in fair
+    """``beside``: it may start while live ticks run; ``tenant``, ``cost`` and ``came``: its turn in fair
     queueing, in virtual time; ``passed``: turns of those before it that it has let go first."""
 
     session_id: str
@@ -28,7 +28,7 @@ class _Waiter:
     beside: bool = False
     tenant: str = ""
     cost: float = 0.0
-    start: float = 0.0
+    came: float = 0.0
     passed: int = 0
 
 
@@ -48,7 +48,8 @@ class Permits:
 
     Where live ticks wait, tenants take turns by weight (start-time fair queueing; Goyal, Vin, Cheng 1996):
     one with many sessions delays others no more than one with few. Within a tenant the first that came is
-    the first that goes. A turn that was waited for and given up is not counted against its tenant.
+    the first that goes. Only turns that were given count: of one that was waited for and given up nothing
+    stays, neither for its tenant nor for those who came behind it.
 
     :param live: live ticks running at a time
     :param background: prewarms and summaries read at a time
@@ -86,9 +87,7 @@ class Permits:
         if len(self._ends) > _TENANTS:
             self._ends = {each: end for each, end in self._ends.items() if end > self._now}
         waiter = self._waiter(session_id, LIVE)
-        waiter.tenant, waiter.cost = tenant, 1 / weight
-        waiter.start = max(self._now, self._ends.get(tenant, 0.0))
-        self._ends[tenant] = waiter.start + waiter.cost
+        waiter.tenant, waiter.cost, waiter.came = tenant, 1 / weight, self._now
         await self._turn(waiter)
 
     async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:
@@ -153,9 +152,7 @@ class Permits:
 
     def _give_up(self, waiter: _Waiter) -> None:
         self._waiting[waiter.kind].remove(waiter)
-        if waiter.kind == LIVE:
-            self._ends[waiter.tenant] -= waiter.cost
-            self._settle()
+        self._settle()
         self._grant()
 
     def _settle(self) -> None:
@@ -190,7 +187,7 @@ class Permits:
         ready = [each for each in self._waiting[kind] if not each.future.done() and may_start(each)]
         if not ready:
             return False
-        waiter = min(ready, key=lambda each: each.start)  # of equals the first that came
+        waiter = self._first(ready) if kind == LIVE else ready[0]
         self._waiting[kind].remove(waiter)
         self._held[waiter.session_id, kind] += 1
         if kind != LIVE:
@@ -199,11 +196,23 @@ class Permits:
         self._granted[kind] += 1
         self._let_go_first(kind)
         if kind == LIVE:
-            self._now = max(self._now, waiter.start)
+            self._now = self._start(waiter)
+            self._ends[waiter.tenant] = self._now + waiter.cost
             self._settle()
         self._waited(kind, self._clock() - waiter.since)
         waiter.future.set_result(None)
         return True
+
+    def _first(self, ready: list[_Waiter]) -> _Waiter:
+        """Of each tenant's first the one whose turn starts first, of equals the first that came."""
+        firsts: dict[str, _Waiter] = {}
+        for waiter in ready:
+            firsts.setdefault(waiter.tenant, waiter)
+        return min(firsts.values(), key=self._start)
+
+    def _start(self, waiter: _Waiter) -> float:
+        """In virtual time, of a tenant's first: never before now."""
+        return max(waiter.came, self._ends.get(waiter.tenant, 0.0))
 
     def _let_go_first(self, kind: str) -> None:
         """One of this kind starts before all that come after it."""

@@ -253,3 +253,27 @@ async def test_whoever_comes_to_a_quiet_engine_has_no_debts() -> None:
     permits.done("x")
     await asyncio.gather(*tasks)
     assert order == ["a", "b"]
+
+
+async def test_who_gives_up_leaves_the_order_of_the_others_as_it_was() -> None:
+    """Under overload the first of a tenant give up: those that come then do not overtake the rest."""
+    permits = Permits(live=1)
+    await permits.live("first", tenant="b")
+    order: list[str] = []
+
+    async def tick(name: str) -> None:
+        await permits.live(name, tenant=name[0])
+        order.append(name)
+        permits.done(name)
+
+    tasks = [asyncio.create_task(tick(f"a{number}")) for number in range(6)]
+    await settle()
+    for task in tasks[:4]:
+        task.cancel()
+    await settle()
+    tasks += [asyncio.create_task(tick(name)) for name in ("a6", "a7", "b0", "b1")]
+    await settle()
+    permits.done("first")
+    await asyncio.gather(*tasks[4:])
+    assert [name for name in order if name[0] == "a"] == ["a4", "a5", "a6", "a7"]
+    assert order[:4] == ["a4", "b0", "a5", "b1"], "nobody pays for a turn that he did not get"

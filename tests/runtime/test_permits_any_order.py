@@ -1,8 +1,8 @@
 """Any order of coming, being done and giving up, of any kind, tenant and weight.
 
 Bounds are kept. Nobody waits for a place that is free. Live ticks go before prewarms, and these before
-summaries, but nothing lets more than its patience go first. Tenants that wait get turns by their weights, and
-a turn that was given up is nobody's.
+summaries, but nothing lets more than its patience go first. Tenants that wait get turns by their weights,
+those of one tenant in the order in which they came, and a turn that was given up is nobody's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine
+from itertools import combinations
 from typing import Any
 
 from hypothesis import given, settings
@@ -21,13 +22,15 @@ from tests.fakes.clock import settle
 
 PATIENCE = {PREWARM: 3, SUMMARY: 5}
 ANY = st.integers(0, 5)
+WEIGHTS = {"a": 1, "b": 4, "c": 16}
+PAIRS = tuple(combinations(WEIGHTS, 2))
 
 
 class Waiting:
     """``passed``: turns given to those before it since it came."""
 
-    def __init__(self, number: int, kind: str, beside: bool) -> None:
-        self.name, self.kind, self.beside = f"s{number}", kind, beside
+    def __init__(self, number: int, kind: str, tenant: str) -> None:
+        self.name, self.kind, self.tenant = f"s{number}", kind, tenant
         self.passed = 0
         self.reads = kind != LIVE
         self.task: asyncio.Task[None]
@@ -45,6 +48,8 @@ class Lives(RuleBasedStateMachine):
         self.waiting: list[Waiting] = []
         self.holding: list[Waiting] = []
         self.came = 0
+        self.had: dict[tuple[str, str], Counter[str]] = {}
+        """Turns of two tenants since both of them wait."""
 
     def given_out(self, kind: str, seconds: float) -> None:
         """Told at the very moment: whoever waits now was passed over, or comes later."""
@@ -62,27 +67,40 @@ class Lives(RuleBasedStateMachine):
 
     def settled(self) -> None:
         self.run(settle())
-        for waiter in [w for w in self.waiting if w.task.done()]:
+        given = [w for w in self.waiting if w.task.done()]
+        for waiter in given:
             self.waiting.remove(waiter)
             self.holding.append(waiter)
+        live = [w for w in self.waiting if w.kind == LIVE]
+        for waiter in (w for w in given if w.kind == LIVE):
+            before = [w for w in live if w.tenant == waiter.tenant and int(w.name[1:]) < int(waiter.name[1:])]
+            assert not before, "the first that came is the first that goes"
+            for had in self.had.values():
+                had[waiter.tenant] += 1
+        wait = {w.tenant for w in live}
+        self.had = {pair: self.had.get(pair, Counter()) for pair in PAIRS if wait >= set(pair)}
 
     @rule(
         kind=st.sampled_from(KINDS),
-        tenant=st.sampled_from("abc"),
-        weight=st.integers(1, 4),
+        tenant=st.sampled_from(sorted(WEIGHTS)),
         beside=st.booleans(),
     )
-    def comes(self, kind: str, tenant: str, weight: int, beside: bool) -> None:
+    def comes(self, kind: str, tenant: str, beside: bool) -> None:
         self.came += 1
-        waiter = Waiting(self.came, kind, beside)
+        waiter = Waiting(self.came, kind, tenant)
         turn = (
-            self.permits.live(waiter.name, tenant=tenant, weight=weight)
+            self.permits.live(waiter.name, tenant=tenant, weight=WEIGHTS[tenant])
             if kind == LIVE
             else self.permits.background(waiter.name, kind, beside=beside)
         )
         waiter.task = self.loop.create_task(turn)
         self.waiting.append(waiter)
         self.settled()
+
+    @rule(tenant=st.sampled_from(sorted(WEIGHTS)), many=st.integers(2, 6))
+    def a_crowd_comes(self, tenant: str, many: int) -> None:
+        for _ in range(many):
+            self.comes(LIVE, tenant, False)
 
     @rule(number=ANY)
     def has_read(self, number: int) -> None:
@@ -106,6 +124,12 @@ class Lives(RuleBasedStateMachine):
             waiter.task.cancel()
             self.settled()
 
+    @rule(many=st.integers(2, 4))
+    def those_who_came_first_give_up(self, many: int) -> None:
+        """Their deadlines are over."""
+        for _ in range(many):
+            self.gives_up(0)
+
     @rule(number=ANY, other=ANY)
     def gives_up_as_it_is_given(self, number: int, other: int) -> None:
         """A permit that comes at the very moment of giving up comes back."""
@@ -114,6 +138,7 @@ class Lives(RuleBasedStateMachine):
             self.permits.done(held.name, held.kind)
             waiter = self.waiting.pop(number % len(self.waiting))
             waiter.task.cancel()
+            self.had.clear()  # whose turn that was is not told
             self.settled()
 
     @rule(seconds=st.floats(0, 10))
@@ -147,6 +172,13 @@ class Lives(RuleBasedStateMachine):
             assert all(w.passed < PATIENCE[w.kind] for w in behind), "nothing starves"
 
     @invariant()
+    def turns_follow_weights(self) -> None:
+        """Whoever gave up meanwhile."""
+        for pair, had in getattr(self, "had", {}).items():
+            one, other = (had[tenant] / WEIGHTS[tenant] for tenant in pair)
+            assert abs(one - other) <= sum(1 / WEIGHTS[tenant] for tenant in pair) + 1e-9
+
+    @invariant()
     def who_waits_longest_is_told(self) -> None:
         if not hasattr(self, "permits"):
             return
@@ -171,7 +203,7 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLives.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 
 tenants = st.dictionaries(st.sampled_from("abcd"), st.sampled_from([1, 2, 4, 16]), min_size=2)
 
