@@ -362,18 +362,26 @@ class HomePermits:
     async def live(self, session_id: str) -> None:
         home = self._home
         while True:
-            permits = home.host.permits
+            permits = self._of("live")
             await permits.live(session_id, tenant=home.tenant, weight=WEIGHTS[home.priority])
-            if permits is home.host.permits:
+            if permits is self._of("live"):
                 break
             permits.done(session_id)  # it was moved while it waited
         self._held.setdefault("live", deque()).append(permits)
 
     async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:
-        host = self._home.ahead_host() if kind == "prewarm" else self._home.host
-        permits = host.permits
-        await permits.background(session_id, kind, beside=beside)
+        while True:
+            permits = self._of(kind)
+            await permits.background(session_id, kind, beside=beside)
+            if permits is self._of(kind):
+                break
+            permits.done(session_id, kind)  # it was moved while it waited
         self._held.setdefault(kind, deque()).append(permits)
+
+    def _of(self, kind: str) -> Permits:
+        """Of the engine that work of this kind would ask now."""
+        home = self._home
+        return (home.ahead_host() if kind == "prewarm" else home.host).permits
 
     def read(self, session_id: str, kind: str) -> None:
         self._held[kind][0].read(session_id, kind)

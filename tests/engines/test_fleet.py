@@ -230,6 +230,24 @@ async def test_a_tick_that_waits_while_its_session_is_moved_waits_at_the_engine_
     home.permits.done("s1")
 
 
+@pytest.mark.parametrize("kind", ["prewarm", "summary"])
+async def test_background_work_waits_at_the_engine_that_it_will_ask_too(kind: str) -> None:
+    fleet, _ = fleet_of("a", "b")
+    home = home_of(fleet)
+    old = host(fleet, home.name)
+    await old.permits.live("other")
+    waits = asyncio.create_task(home.permits.background("s1", kind))
+    await settle()
+    fleet.remove(old.name)
+    old.permits.done("other")
+    await waits
+    assert not any(old.permits.statistics()["running"].values())
+    assert home.host.permits.statistics()["running"][kind] == 1
+    home.permits.read("s1", kind)
+    home.permits.done("s1", kind)
+    assert not any(home.host.permits.statistics()["running"].values())
+
+
 async def test_permits_are_given_back_where_they_were_granted() -> None:
     fleet, _ = fleet_of("a", "b")
     home = home_of(fleet)
