@@ -190,7 +190,8 @@ class NativeTrack:
         }
 
     def beside(self, sessions: int) -> None:
-        """A full-duplex engine counts its sessions itself, whosever they are."""
+        """The engines count their sessions themselves, but know nothing of the places that are kept."""
+        self.pool.beside = sessions
 
     @property
     def refused(self) -> int:

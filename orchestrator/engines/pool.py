@@ -123,6 +123,8 @@ class EnginePool:
         self._engines = {spec.name: _Engine(spec, clock, linger_s) for spec in engines}
         self.refused = 0
         """Sessions that found no place."""
+        self.beside = 0
+        """Sessions of other processes, on the same engines."""
         self._closers: set[asyncio.Task[None]] = set()
         self._over = False
 
@@ -223,8 +225,9 @@ class EnginePool:
 
     def _room(self) -> bool:
         """Sessions that rolled over to another engine than their own leave places free that are not to be
-        had: all engines together keep one for each of them."""
-        return sum(e.places.used for e in self._engines.values() if not e.draining) < self.capacity
+        had: all engines together keep one for each of them, and all processes together no more than that."""
+        used = sum(e.places.used for e in self._engines.values() if not e.draining)
+        return used + self.beside < self.capacity
 
     def _refusal(self, now: float, rollover: bool) -> ResourceExhausted | EngineUnavailable:
         active = [e for e in self._engines.values() if not e.draining]

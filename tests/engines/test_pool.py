@@ -56,6 +56,19 @@ async def test_one_place_is_kept_for_fresh_sessions_of_those_that_are_admitted()
     assert pool.capacity == 2
 
 
+async def test_sessions_of_other_processes_do_not_use_up_the_places_that_are_kept() -> None:
+    pool, _ = pool_of(spec("a", 3, rolls_over=True))
+    await opened(pool, "s1")
+    pool.beside = 1
+    with pytest.raises(ResourceExhausted) as refused:
+        await pool.take("s2")
+    assert refused.value.retry_after_s == 5
+    await opened(pool, "s1", rollover=True)
+    pool.beside = 0
+    with pytest.raises(ResourceExhausted):
+        await pool.take("s2")
+
+
 async def test_an_engine_of_one_place_admits_one_though_it_rolls_over() -> None:
     pool, _ = pool_of(spec("a", 1, rolls_over=True))
     await opened(pool, "s1")
