@@ -51,6 +51,7 @@ from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.parts import SessionParts
 from orchestrator.runtime.registry import Registry, RegistryLimits, SessionSpec
 from orchestrator.session.backend import BackendOutput, Clock, Ids, SessionConfig, TickDone, TickStarted
+from orchestrator.session_sums import SessionSums, summed
 from orchestrator.settings import Settings
 from orchestrator.source_rules import SourceRules
 from orchestrator.sources import SourceLimits, Sources
@@ -154,7 +155,8 @@ class Core:
                 self._live,
                 self._released,
             )
-        self.metrics.add(self._readings)
+        self._sums = SessionSums()
+        self.metrics.add(self._readings, self._look)
 
     @property
     def defaults(self) -> SessionConfig:
@@ -297,10 +299,16 @@ class Core:
         health = {**parts.built.health(), "lag_s": parts.lag_s}
         return Live(session, parts.built.memory(), parts.tally, health)
 
+    async def _look(self) -> None:
+        def add(sums: SessionSums, session_id: str) -> None:
+            session, parts = self.registry.get(session_id), self._parts.get(session_id)
+            if session is not None and parts is not None:
+                sums.add(session.statistics(), parts.built.statistics(), parts.lag_s)
+
+        self._sums = await summed(tuple(self._parts), add)
+
     def _readings(self) -> Readings:
-        registry = self.registry.statistics()
-        sessions = [session.statistics() for session in self.registry.sessions()]
-        readers: list[Any] = [reader for statistics in sessions for reader in statistics["subscriptions"]]  # type: ignore[attr-defined]
+        registry, sums = self.registry.statistics(), self._sums
         by_state = {state: float(registry[state]) for state in ("open", "opening", "closing")}
         return {
             "build_info": Reading("the version that runs", {vigil_version(): 1.0}, "version"),
@@ -315,28 +323,26 @@ class Core:
             "draining": Reading("1 while this process ends and admits nobody", float(registry["draining"])),
             "mailbox_commands": Reading(
                 "commands that sessions have not taken yet",
-                float(sum(int(str(each["mailbox"])) for each in sessions)),
+                float(sums.commands),
             ),
             "pending_input_bytes": Reading(
                 "input that sessions hold and no model has yet",
-                float(sum(int(str(each["pending_input_bytes"])) for each in sessions)),
+                float(sums.input_bytes),
             ),
-            "outbox_events": Reading(
-                "events that readers have not taken yet", float(sum(each["queued"] for each in readers))
-            ),
+            "outbox_events": Reading("events that readers have not taken yet", float(sums.events)),
             "outbox_dropped_events_total": Reading(
                 "events that readers were too slow for", float(self.registry.lost.events)
             ),
             "lag_seconds": Reading(
                 "how far the session that is furthest behind is behind its newest frame",
-                max((p.lag_s or 0.0 for p in self._parts.values()), default=0.0),
+                sums.lag_s,
             ),
             **(store_readings(self.keeper.store.statistics()) if self.keeper.store else {}),
             **(self.records.readings() if self.records else {}),
             **(self.owning.readings() if self.owning else {}),
             **(self.tracing.readings() if self.tracing else {}),
             **self.sources.readings(),
-            **self.track.readings(tuple(parts.built for parts in self._parts.values())),
+            **self.track.readings(sums.sizes),
         }
 
 

@@ -28,6 +28,7 @@ from orchestrator.runtime.calls import CallDeadlines
 from orchestrator.runtime.parts import RuntimeLimits
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import DEFAULT_INPUT, Clock, Ids, SessionConfig
+from orchestrator.session_sums import Sizes
 from orchestrator.settings import Settings
 from orchestrator.solver_setup import solver_chain
 from orchestrator.summarizer_setup import summarizer_of
@@ -197,9 +198,8 @@ class NativeTrack:
     def refused(self) -> int:
         return self.pool.refused
 
-    def readings(self, built: tuple[Built, ...]) -> Readings:
+    def readings(self, sizes: Sizes) -> Readings:
         by_name = self.pool.statistics()
-        inputs = [each.statistics().get("input", {}) for each in built]
 
         def of(key: str, text: str) -> Reading:
             return Reading(text, {name: float(told[key]) for name, told in by_name.items()}, "engine")
@@ -226,10 +226,7 @@ class NativeTrack:
             "links_unconfirmed_total": links(
                 counts.unconfirmed, "sessions whose end the engine did not confirm"
             ),
-            "units_waiting": Reading(
-                "units of input that no engine has yet",
-                float(sum(each.get("units", 0) for each in inputs)),
-            ),
+            "units_waiting": Reading("units of input that no engine has yet", float(sizes["input"]["units"])),
             **helpers_readings(self.state(), self._solvers, self._summarizer),
         }
 

@@ -37,6 +37,7 @@ from orchestrator.replay_hosts import Hosts
 from orchestrator.runtime.parts import RuntimeLimits
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Clock, Ids, SessionBackend, SessionConfig, TickPermits
+from orchestrator.session_sums import Sizes
 from orchestrator.settings import Settings
 from orchestrator.solver_setup import solver_chain
 from orchestrator.summarizer_setup import summarizer_of
@@ -215,16 +216,12 @@ class ReplayTrack:
     def refused(self) -> int:
         return self.hosts.fleet.refused
 
-    def readings(self, built: tuple[Built, ...]) -> Readings:
-        sizes = [each.statistics() for each in built]
+    def readings(self, sizes: Sizes) -> Readings:
         return {
-            "frames_waiting": Reading(
-                "frames that no tick has shown yet",
-                float(sum(each["frames"]["waiting"] for each in sizes)),
-            ),
+            "frames_waiting": Reading("frames that no tick has shown yet", float(sizes["frames"]["waiting"])),
             "memory_gaps": Reading(
                 "stretches of time of which a session has neither pictures nor words",
-                float(sum(each["summaries"]["gaps"] for each in sizes)),
+                float(sizes["summaries"]["gaps"]),
             ),
             "permits_waiting": Reading(
                 "work that waits for an engine", self.hosts.permits("waiting"), "kind"
@@ -241,10 +238,10 @@ class ReplayTrack:
             **helpers_readings(self.hosts.state(), self._solvers, self._summarizer),
         }
 
-    def _hearing(self, sizes: Sequence[Mapping[str, Mapping[str, int]]]) -> Readings:
+    def _hearing(self, sizes: Sizes) -> Readings:
         assert self._ears is not None
         tally, transcriber = self._ears.tally, self._ears.transcriber
-        heard = {**tally.counts, "waiting": sum(each["ears"]["waiting"] for each in sizes)}
+        heard = {**tally.counts, "waiting": sizes["ears"]["waiting"]}
         worked = transcriber.statistics()
         return {
             **named(worked, _TRANSCRIBER),
@@ -262,9 +259,9 @@ class ReplayTrack:
             "detector_seconds": Reading("the detector's work for a piece of sound", tally.detecting),
         }
 
-    def _speaking(self, sizes: Sequence[Mapping[str, Mapping[str, int]]]) -> Readings:
+    def _speaking(self, sizes: Sizes) -> Readings:
         assert self._speaker is not None
-        answers = {of: sum(each["voice"][of] for each in sizes) for of in ("speaking", "waiting")}
+        answers = {of: float(sizes["voice"][of]) for of in ("speaking", "waiting")}
         return {
             **named(self._speaker.statistics(), _VOICE),
             "voice_first_sound_seconds": Reading(

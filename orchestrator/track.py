@@ -19,6 +19,7 @@ from orchestrator.keeping import Kept, Lasting
 from orchestrator.runtime.parts import RuntimeLimits
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import Capabilities, SessionBackend, SessionConfig
+from orchestrator.session_sums import Sizes
 
 _SOLVER = {"in_flight": "questions that a solver works on", "waiting": "questions that wait for a solver"}
 _SUMMARIZER = {
@@ -111,8 +112,8 @@ class Track(Protocol):
     def refused(self) -> int:
         """Sessions for which no engine had room."""
 
-    def readings(self, built: tuple[Built, ...]) -> Readings:
-        """Read at each scrape; ``built``: the sessions that live."""
+    def readings(self, sizes: Sizes) -> Readings:
+        """Read at each scrape; ``sizes``: of all sessions that live, added up."""
 
     async def aclose(self) -> None:
         """When every session has ended."""

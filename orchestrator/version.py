@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 
+@cache
 def vigil_version() -> str:
     """As the distribution says; ``0.0.0`` where it is not installed."""
     try:

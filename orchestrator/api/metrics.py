@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from prometheus_client import (
@@ -49,6 +50,8 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
+        self._looks: list[Callable[[], Awaitable[None]]] = []
+        self._looking: asyncio.Task[None] | None = None
         self._by_tenant = _ByTenant()
         self._engines = Shown(ENGINES, self._forget_engine)
         self._code = _Codes()
@@ -150,9 +153,21 @@ class Metrics:
         """Count an event that was delivered, refused, given up, or not taken this time."""
         self._deliveries.labels(outcome).inc()
 
-    def add(self, read: Callable[[], Readings]) -> None:
-        """:param read: called at each scrape"""
+    def add(self, read: Callable[[], Readings], look: Callable[[], Awaitable[None]]) -> None:
+        """:param read: called at each scrape, after ``look``, which may take its time"""
         self._registry.register(ReadingsCollector(read))
+        self._looks.append(look)
+
+    async def scraped(self, *, tenants: bool = False) -> bytes:
+        """``render``, after a look at what is read. Who asks meanwhile has the same look."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        await asyncio.shield(self._looking)
+        return self.render(tenants=tenants)
+
+    async def _look(self) -> None:
+        for look in self._looks:
+            await look()
 
     def render(self, *, tenants: bool = False) -> bytes:
         """:param tenants: the figures of each tenant too, by name"""

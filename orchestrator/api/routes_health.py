@@ -51,7 +51,7 @@ async def ready(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Prometheus text format. No session ids, no texts; names of tenants for operators alone."""
     tenants = _operated(request)
-    return Response(context_of(request).metrics.render(tenants=tenants), media_type=CONTENT_TYPE)
+    return Response(await context_of(request).metrics.scraped(tenants=tenants), media_type=CONTENT_TYPE)
 
 
 def _operated(request: Request) -> bool:

@@ -32,7 +32,9 @@ class Shown:
         self._seen = 0
 
     def count(self, value: str) -> str:
-        """Count it once; the value to use as the label."""
+        """Count it once; the value to use as the label. One named like all the rest is one of them."""
+        if value == OTHERS:
+            return OTHERS
         if value in self._lately or len(self._lately) < CANDIDATES:
             self._lately[value] += 1
         if len(self._shown) < self._most:

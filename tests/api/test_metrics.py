@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 from orchestrator.api.metrics import TENANTS, Metrics
+from orchestrator.api.readings import Reading, Readings
 from orchestrator.api.shown import OTHERS
 from orchestrator.runtime.vocabulary import Fence, TickDone
 
@@ -89,3 +91,26 @@ def test_tenants_have_their_own_figures_and_are_no_more_than_so_many() -> None:
     assert f'vigil_tenant_ticks_total{{tenant="{OTHERS}"}} 10.0' in told
     assert len(re.findall(r"^vigil_tenant_ticks_total", told, re.M)) == TENANTS + 1
     assert "vigil_tenant" not in metrics.render().decode(), "names of tenants are not for everyone"
+
+
+async def test_scrapes_at_one_time_are_one_look() -> None:
+    metrics, looks, go = Metrics(), 0, asyncio.Event()
+
+    async def look() -> None:
+        nonlocal looks
+        looks += 1
+        await go.wait()
+
+    def read() -> Readings:
+        return {"looks": Reading("looks so far", float(looks))}
+
+    metrics.add(read, look)
+    asked = [asyncio.create_task(metrics.scraped()) for _ in range(5)]
+    await asyncio.sleep(0)
+    asked[0].cancel()  # who asked first goes away; the others are told nevertheless
+    await asyncio.sleep(0)
+    go.set()
+    told = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(told[0], asyncio.CancelledError)
+    assert all(isinstance(each, bytes) and b"vigil_looks 1.0" in each for each in told[1:])
+    assert b"vigil_looks 2.0" in await metrics.scraped()

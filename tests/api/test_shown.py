@@ -29,7 +29,16 @@ def test_nearly_equal_ones_do_not_change_places() -> None:
     assert not forgotten
 
 
-@given(st.lists(st.sampled_from("abcdefgh"), max_size=60), st.integers(1, 4))
+def test_one_that_is_named_like_all_the_rest_takes_nothing_from_them() -> None:
+    forgotten: list[str] = []
+    shown = Shown(1, forgotten.append)
+    assert shown.count(OTHERS) == OTHERS
+    for _ in range(2 * REVIEW):
+        shown.count("busy")
+    assert shown.count("busy") == "busy" and OTHERS not in forgotten
+
+
+@given(st.lists(st.sampled_from([*"abcdefg", OTHERS]), max_size=60), st.integers(1, 4))
 def test_there_are_never_more_than_so_many_and_no_series_falls(values: list[str], most: int) -> None:
     series: Counter[str] = Counter()
     shown = Shown(most, lambda value: series.pop(value))
@@ -39,4 +48,5 @@ def test_there_are_never_more_than_so_many_and_no_series_falls(values: list[str]
         series[label] += 1
         assert len(series) <= most + 1
         assert all(series[each] >= before[each] for each in series if each in before)
+        assert series[OTHERS] >= before[OTHERS], "what was counted there stays there"
         assert label in (value, OTHERS)
