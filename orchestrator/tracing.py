@@ -15,13 +15,22 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from bridges.engine import ChatEngine, ChatEvent, ChatRequest, ImageBytes
 from bridges.spans import Span, Value
 from orchestrator.api.readings import Reading, Readings
 from orchestrator.exits import Exit, SetupError
 from orchestrator.replay_track import Outside
-from orchestrator.session.backend import MAX_OUTPUT_TOKENS, BackendOutput, Clock, TickDone, TickTimes
+from orchestrator.session.backend import (
+    MAX_OUTPUT_TOKENS,
+    BackendOutput,
+    Clock,
+    Closed,
+    TickDone,
+    TickStarted,
+    TickTimes,
+)
 from orchestrator.setting_groups import TracingGroup
 from orchestrator.version import vigil_version
 
@@ -68,10 +77,12 @@ class TickTracing:
         self._traces = traces
         self._clock = clock
         self._salt = secrets.token_bytes(16)
+        self._engines: WeakValueDictionary[str, _TracedEngine] = WeakValueDictionary()
 
     def through(self, session_id: str, asked: Outside) -> Outside:
         """Stands between a session and its engine: each decision asked for carries its trace."""
-        return replace(asked, engine=_TracedEngine(asked.engine, self, session_id))
+        engine = self._engines[session_id] = _TracedEngine(asked.engine, self, self._clock, session_id)
+        return replace(asked, engine=engine)
 
     def session(self, session_id: str, tenant: str) -> SessionTracing:
         return SessionTracing(self, self._clock, session_id, tenant)
@@ -87,6 +98,11 @@ class TickTracing:
         key = f"{session_id} {tick}".encode()
         digest = hashlib.blake2b(key, digest_size=24, key=self._salt).digest()
         return int.from_bytes(digest[:16]), int.from_bytes(digest[16:])
+
+    def asked(self, session_id: str, tick: str) -> float | None:
+        """When the engine was asked for a decision, if it was; known until the next one is asked for."""
+        engine = self._engines.get(session_id)
+        return engine.asked_at if engine is not None and engine.asked == tick else None
 
     def readings(self) -> Readings:
         figures = self._traces.statistics()
@@ -112,6 +128,7 @@ class SessionTracing:
         self._session_id = session_id
         self._common: dict[str, Value] = {"session.id": session_id, "vigil.tenant": tenant}
         self._came: OrderedDict[str, float] = OrderedDict()
+        self._flight: tuple[TickStarted, float] | None = None
 
     def appended(self, operation_id: str) -> None:
         """An append comes in."""
@@ -121,8 +138,24 @@ class SessionTracing:
 
     def seen(self, output: BackendOutput) -> None:
         """Something was put out by the backend."""
-        if not isinstance(output, TickDone):
-            return
+        match output:
+            case TickStarted():
+                self._flight = output, self._clock.now()
+            case TickDone():
+                self._flight = None
+                self._done(output)
+            case Closed(reason=reason):
+                if self._flight is not None:
+                    self._done(self._cut(*self._flight, reason))
+
+    def _cut(self, started: TickStarted, at: float, reason: str) -> TickDone:
+        """A decision that was still open as its session ended: nobody tells more of it."""
+        asked = self._tracing.asked(self._session_id, str(started.tick))
+        times = TickTimes(at, at, at, self._clock.now(), asked if asked is None else max(at, asked))
+        record = {"tick": started.tick, "status": "cut"}
+        return TickDone(started.fence, started.tick, started.operations, record, reason, times)
+
+    def _done(self, output: TickDone) -> None:
         came = [at for each in output.operations if (at := self._came.pop(each, None)) is not None]
         if output.times is None:
             return
@@ -176,18 +209,24 @@ class SessionTracing:
 
 
 class _TracedEngine:
-    """``ChatEngine`` of one session: what asks for a decision carries that decision's trace."""
+    """``ChatEngine`` of one session: what asks for a decision carries that decision's trace.
 
-    def __init__(self, engine: ChatEngine, tracing: TickTracing, session_id: str) -> None:
+    ``asked``: the tick that was asked for last, at ``asked_at``.
+    """
+
+    def __init__(self, engine: ChatEngine, tracing: TickTracing, clock: Clock, session_id: str) -> None:
         self._engine = engine
         self._tracing = tracing
+        self._clock = clock
         self._session_id = session_id
+        self.asked, self.asked_at = "", 0.0
 
     def chat(self, request: ChatRequest, images: ImageBytes) -> AsyncIterator[ChatEvent]:
         purpose, _, tick = request.purpose.partition(" ")
         if purpose == "decision":
             trace_id, span_id = self._tracing.ids(self._session_id, tick)
             flags = int(self._tracing.sampled(trace_id))
+            self.asked, self.asked_at = tick, self._clock.now()
             request = replace(request, traceparent=f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}")
         return self._engine.chat(request, images)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -22,7 +23,8 @@ from orchestrator.setting_groups import TracingGroup
 from orchestrator.tracing import SessionTracing, TickTracing, tracing_of
 from tests.api.serving import Served
 from tests.fakes.collector import CLIENT, FakeCollector
-from tests.fakes.engine import FakeEngine
+from tests.fakes.engine import FakeEngine, Fault, of_kind
+from tests.realtime.serving import eventually
 from tests.realtime.test_voice_away import metric
 
 WHOLE = {"tick", "ingress", "wait", "plan", "engine", "parse", "emit"}
@@ -93,6 +95,26 @@ async def test_what_goes_wrong_is_seen(tmp_path: Path) -> None:
         (trace, *_) = (each for each in collector.traces().values() if each["tick"].error)
     assert trace["tick"].error == trace["engine"].error == "engine_unreachable"
     assert "first_token" not in {event.name for event in trace["engine"].span.events}
+
+
+async def test_a_session_that_ends_leaves_no_engine_with_half_a_trace(tmp_path: Path) -> None:
+    """Every trace that an engine is told of is made, whatever ends its decision."""
+    async with FakeEngine() as engine, FakeCollector() as collector:
+        async with Served(engine, tmp_path, **traced(collector)) as served:
+            assert (await served.see(0, QUESTION)).status_code == 200
+            engine.faults.append(Fault(hang=True, when=of_kind("decide")))
+            waits = asyncio.create_task(served.see(1))
+            await eventually(lambda: len([seen for seen in engine.asked if seen.kind == "decide"]) == 2)
+            (session,) = served.core.registry.sessions()
+            assert (await served.client.delete(f"/v1/sessions/{session.id}")).status_code == 200
+            await waits
+        traces = collector.traces()
+    told = [seen.headers["traceparent"] for seen in engine.asked if seen.kind == "decide"]
+    assert {each.split("-")[1] for each in told} == set(traces)
+    cut = traces[told[1].split("-")[1]]
+    assert cut["engine"].id == told[1].split("-")[2]
+    assert cut["tick"].error == cut["engine"].error == "deleted"
+    assert cut["tick"].about["vigil.status"] == "cut"
 
 
 async def test_a_decision_that_needs_no_engine_has_no_span_of_one(tmp_path: Path) -> None:
