@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +21,8 @@ from memory.store.transient import TransientFrames, TransientLog
 from orchestrator.backends.store_faults import told_of
 from orchestrator.folder_lock import FolderLock
 from orchestrator.runtime.registry import SessionSpec
-from orchestrator.session.backend import Clock, FactLog
+from orchestrator.session.backend import Clock, FactLog, SessionConfig
+from orchestrator.session.facts import voice_of
 from orchestrator.session.record import SessionRecord
 from prompts.loader import PackError, pack_of
 from prompts.pack import Pack
@@ -32,6 +33,8 @@ RESUMABLE = "shutdown"
 """The reason of a close after which the same session goes on when the service is back."""
 ABANDONED = "open_abandoned"
 """Of the close of one that came to nothing as it was opened."""
+VOICE = "voice"
+"""The snapshot in which a session's reference voice lies beside its log."""
 
 
 class WatchedLog(FactLog, Protocol):
@@ -75,7 +78,8 @@ class Kept:
 
     :param frame_key: keys its frames' ids towards the engine; ``salt``: the engine's ``cache_salt``
     :param session_id: the one it had before, if it goes on
-    :param past: the log so far of a session that goes on; ``packs``: the prompt packs that it names
+    :param past: the log so far of a session that goes on; ``packs``: the prompt packs that it names;
+        ``voice``: what its log does not hold of its configuration, see ``voice_of``
     :param ended: to be awaited when its backend is closed
     :param released: to be awaited when nothing of it is written any more
     """
@@ -89,6 +93,7 @@ class Kept:
     ended: Callable[[str], Awaitable[None]]
     released: Callable[[], Awaitable[None]]
     packs: Sequence[Pack] = ()
+    voice: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def history(self) -> list[AnyFact]:
@@ -104,6 +109,8 @@ class Kept:
         record = SessionRecord()
         for entry in self.past:
             record.apply(entry.kind, entry.data)
+        if (config := record.config) is not None:
+            record.config = replace(config, extra_body={**config.extra_body, **self.voice})
         return record
 
 
@@ -283,15 +290,16 @@ class DurableKeeper:
             with suppress(SessionGone):
                 await kept.release()
 
-        if lasting.source is not None:
-            try:
+        try:
+            if lasting.source is not None:
                 await kept.keep_pack(lasting.digest, lasting.source)
-            except BaseException:
-                await ended(ABANDONED)
-                await released()
-                raise
+            voice = await _voice(kept, spec.config, new=not past)
+        except BaseException:
+            await ended(ABANDONED)
+            await released()
+            raise
         salt = keys.cache_salt()
-        return Kept(kept.id, kept.log, kept.frames, keys.frame_key, salt, past, ended, released, packs)
+        return Kept(kept.id, kept.log, kept.frames, keys.frame_key, salt, past, ended, released, packs, voice)
 
     async def _create(self, spec: SessionSpec, lasting: Lasting) -> DurableSession:
         return await self.store.create(
@@ -367,6 +375,16 @@ class DurableKeeper:
         if info.id not in self._ours:
             await session.release()
         return None, (), ()
+
+
+async def _voice(session: DurableSession, config: SessionConfig, *, new: bool) -> Mapping[str, Any]:
+    """The reference voice that a session was opened with."""
+    if not new:
+        found = await session.snapshot(VOICE)
+        return found.data if found is not None else {}
+    if voice := voice_of(config):
+        await session.save_snapshot(VOICE, 0, voice)
+    return voice
 
 
 async def kept_session(store: Store, tenant: str, name: str) -> SessionInfo | None:

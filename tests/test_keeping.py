@@ -14,6 +14,7 @@ from orchestrator.keeping import DurableKeeper, Kept, PackLasting, TransientKeep
 from orchestrator.runtime.clock import SystemClock, system_ids
 from orchestrator.runtime.registry import SessionSpec
 from orchestrator.session.backend import SessionConfig
+from orchestrator.session.facts import SessionOpened, config_data
 from prompts.loader import load_pack
 from prompts.pack import Pack
 from tests.packs import edited, reworded
@@ -162,3 +163,22 @@ async def test_a_transient_keeper_keeps_nothing() -> None:
     await kept.released()
     assert list((await keeper.keep(replace(spec()), PackLasting(PACK))).history) == []
     await keeper.aclose()
+
+
+@pytest.mark.parametrize("key", ["ref_audio", "tts_ref_audio"])
+async def test_the_reference_voice_is_kept_beside_the_log(tmp_path: Path, key: str) -> None:
+    """It may be megabytes, and no client sends it twice."""
+    voice = "data:audio/wav;base64," + "A" * 2**20
+    config = SessionConfig("m", extra_body={key: voice, "top_k": 3})
+    wanted = SessionSpec(system_ids("duplex-"), "home", "cam", config)
+    before = await DurableKeeper.open(tmp_path, CLOCK)
+    first = await before.keep(wanted, PackLasting(PACK))
+    opened = SessionOpened(first.session_id, config_data(config))
+    first.log.append(opened.kind, opened.data())
+    await first.log.flush()
+    after = await after_a_crash(tmp_path, before)
+    kept = await after.keep(spec(), PackLasting(PACK))
+    assert kept.session_id == first.session_id
+    assert kept.record is not None and kept.record.config == config
+    assert all(voice not in str(entry.data) for entry in kept.past)
+    await after.aclose()

@@ -20,8 +20,14 @@ class SessionFact:
 def config_data(config: SessionConfig) -> dict[str, Any]:
     """A configuration as the log keeps it: without the reference voice, which may be megabytes."""
     data = asdict(config)
-    data["extra_body"] = {k: v for k, v in config.extra_body.items() if "ref_audio" not in k}
+    voice = voice_of(config)
+    data["extra_body"] = {k: v for k, v in config.extra_body.items() if k not in voice}
     return data
+
+
+def voice_of(config: SessionConfig) -> dict[str, Any]:
+    """The keys of ``extra_body`` that hold a reference voice. It is given when a session opens, for good."""
+    return {k: v for k, v in config.extra_body.items() if "ref_audio" in k}
 
 
 @dataclass(frozen=True, slots=True)

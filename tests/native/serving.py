@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.app import Core
-from orchestrator.keeping import DurableKeeper
+from orchestrator.app import Core, _durable
 from orchestrator.native_setup import NativeEngines
 from orchestrator.native_track import NativeTrack
 from orchestrator.offline.timeline import Recording
@@ -76,7 +75,7 @@ class NativeServed(Listening):
         urls = (url,) if url else tuple(engine.url for engine in self.engines)
         found = NativeEngines(urls, model, self.profile)
         self.track = NativeTrack(self.settings, found, self.clock, system_ids)
-        keeper = await DurableKeeper.open(self.settings.data, self.clock)
+        keeper = await _durable(self.settings, self.clock)
         self.core = Core(self.settings, self.track, keeper, self.clock)
         await self.listen()
         return self
