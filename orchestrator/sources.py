@@ -171,6 +171,7 @@ class Sources:
         self._newest_ms = newest_ms
         self._turn_after = turn_after
         self._rooms: dict[str, _Room] = {}
+        self._emptied: list[_Room] = []
         self._leaving: set[asyncio.Task[None]] = set()
         self._past: Counter[str] = Counter()
         self._closed = False
@@ -276,7 +277,7 @@ class Sources:
     # --- parts ----------------------------------------------------------------------------------------------
 
     def _all(self) -> Iterator[_Reading]:
-        for room in self._rooms.values():
+        for room in (*self._rooms.values(), *self._emptied):
             yield from room.readings
 
     def _find(self, session: Session, source_id: str) -> _Reading:
@@ -337,9 +338,13 @@ class Sources:
     async def _watch(self, session: Session, room: _Room) -> None:
         await session.closed.wait()
         self._rooms.pop(session.id, None)
-        await self._stop(room.readings)
-        for reading in room.readings:
-            self._remember(reading)
+        self._emptied.append(room)  # what it counted is told until it is remembered
+        try:
+            await self._stop(room.readings)
+        finally:
+            self._emptied.remove(room)
+            for reading in room.readings:
+                self._remember(reading)
 
     async def _stop(self, readings: list[_Reading]) -> None:
         tasks = {reading.task for reading in readings if reading.task and not reading.task.done()}

@@ -69,6 +69,33 @@ async def test_a_source_plays_beside_a_socket_and_ends_with_its_session(tmp_path
         await eventually(lambda: not served.core.sources._rooms)
 
 
+async def test_what_sources_counted_never_falls_while_they_are_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scrape that comes just then would take it for a process that was started anew."""
+    make_clip(tmp_path / "clip.mp4", times_ms=range(0, 60_000, 100))
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **settings(tmp_path)) as served:
+        sources, told = served.core.sources, list[float]()
+
+        def counted() -> float:
+            return sources.readings()["source_frames_total"].value["shown"]  # type: ignore[index,return-value]
+
+        stop = sources._stop
+
+        async def slowly(readings: list[Any]) -> None:
+            told.append(counted())
+            await stop(readings)
+
+        monkeypatch.setattr(sources, "_stop", slowly)
+        assert (await served.client.post(URL, json={"source": "clip.mp4"})).status_code == 201
+        (session,) = served.core.registry.sessions()
+        await eventually(lambda: counted() >= 1)
+        before = counted()
+        assert (await served.client.delete(f"/v1/sessions/{session.id}")).status_code == 200
+        await eventually(lambda: not sources._rooms and not sources._emptied)
+        assert told and min(*told, counted()) >= before
+
+
 async def test_a_source_is_charged_to_the_tenant_that_added_it(tmp_path: Path) -> None:
     """Without this a source would be a way around the quota of decisions."""
     make_clip(tmp_path / "clip.mp4", times_ms=range(0, 3200, 100))
