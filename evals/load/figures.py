@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -68,14 +69,17 @@ class Readings:
         return told
 
 
-def _service(known: Sequence[Samples]) -> dict[str, Any]:
-    first, last = known[0], known[-1]
+def grown(readings: Sequence[float]) -> float:
+    """How much was counted between the first reading and the last. What falls was started anew, from zero."""
+    return sum(now - before if now >= before else now for before, now in pairwise(readings))
 
+
+def _service(known: Sequence[Samples]) -> dict[str, Any]:
     def grew(name: str) -> float:
-        return last.get(name, 0.0) - first.get(name, 0.0)
+        return grown([each.get(name, 0.0) for each in known])
 
     prompt = grew("prompt_tokens_total")
-    decided = {name: grew(name) for name in last if name.startswith(PATHS)}
+    decided = {name: grew(name) for each in known for name in each if name.startswith(PATHS)}
     asked = sum(decided.values())
     return {
         "ticks": int(grew("ticks_total")),
@@ -95,8 +99,11 @@ def _engine(loads: Sequence[Sequence[EngineLoad]]) -> dict[str, Any]:
         return max(known) if known else None
 
     def grew(name: str) -> int | None:
-        ends = [(getattr(a, name), getattr(b, name)) for a, b in zip(loads[0], loads[-1], strict=True)]
-        known = [b - a for a, b in ends if a is not None and b is not None]
+        told = [
+            [value for load in of if (value := getattr(load, name)) is not None]
+            for of in zip(*loads, strict=True)
+        ]
+        known = [round(grown(values)) for values in told if len(values) > 1]
         return sum(known) if known else None
 
     asked, found = grew("prefix_queries"), grew("prefix_hits")

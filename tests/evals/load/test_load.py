@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from bridges.engine_metrics import EngineLoad
 from evals.bench.known_layout import SHAPES as LAYOUTS
 from evals.bench.overload import recovery
 from evals.load.capacity import capacities, ladder, table
@@ -93,6 +94,28 @@ def test_ticks_until_all_is_well() -> None:
     assert recovery(late, 5.0, 1.0) == 0
     assert recovery([(t, None) for t in range(10)], 0.0, 1.0) is None
     assert recovery([], 0.0, 1.0) is None
+
+
+def test_what_was_counted_over_a_restart_and_a_missing_reading() -> None:
+    """Nothing counted is negative, and an engine that tells nothing once has told the rest."""
+    readings = Readings(
+        service=[
+            {"ticks_total": 100, "prompt_tokens_total": 1000, "cached_tokens_total": 500, "path:ids": 90},
+            {},
+            {"ticks_total": 110, "prompt_tokens_total": 2000, "cached_tokens_total": 1300, "path:ids": 100},
+            {"ticks_total": 4, "prompt_tokens_total": 1000, "cached_tokens_total": 800, "path:chat": 4},
+        ],
+        engines=[
+            [EngineLoad(prefix_queries=1000, prefix_hits=100), EngineLoad(preemptions=5)],
+            [EngineLoad(prefix_queries=2000, prefix_hits=1000), EngineLoad(preemptions=7)],
+            [EngineLoad(prefix_queries=1000, prefix_hits=900), EngineLoad()],
+            [EngineLoad(), EngineLoad(preemptions=8)],
+        ],
+    )
+    told = readings.summary()
+    assert told["service"]["ticks"] == 14 and told["service"]["paths"] == {"ids": 10, "chat": 4}
+    assert told["service"]["reuse"] == 0.8
+    assert told["engine"]["reuse"] == 0.9 and told["engine"]["preemptions"] == 3
 
 
 async def test_nothing_is_measured_before_the_engines_have_nothing_to_do() -> None:
