@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -149,6 +151,8 @@ def load(
         )
     except _Unusable as unusable:
         _fail(str(unusable), unusable.exit_code)
+    except asyncio.CancelledError:
+        raise typer.Exit(Exit.TERMINATED) from None
     text = orjson.dumps(told, option=orjson.OPT_INDENT_2).decode() + "\n"
     if json:
         sys.stdout.write(text)
@@ -177,6 +181,7 @@ async def _run(console: Any, job: Job, wanted: _Wanted) -> dict[str, Any]:
     from evals.load.figures import Scraper
     from evals.load.step import Generator, GeneratorFailed, Step, step
 
+    _heed_termination()
     with tempfile.TemporaryDirectory(prefix="vigil-load-") as folder:
         served = await _served(job)
         job = replace(
@@ -226,6 +231,14 @@ async def _run(console: Any, job: Job, wanted: _Wanted) -> dict[str, Any]:
         },
         **told,
     }
+
+
+def _heed_termination() -> None:
+    """SIGTERM ends it in order, as Ctrl-C does: sessions are closed and pictures removed."""
+    task = asyncio.current_task()
+    # In another thread than the first one whoever runs us ends us.
+    if task is not None and threading.current_thread() is threading.main_thread():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 async def _served(job: Job) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -23,6 +26,7 @@ from evals.load.step import Generator, Step, step
 from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine
 from tests.fakes.pictures import jpeg
+from tests.realtime.serving import eventually
 
 
 def told(*took: float | None, **others: object) -> Told:
@@ -236,3 +240,26 @@ async def test_sessions_over_the_socket_and_over_http(tmp_path: Path) -> None:
     assert plain["frames"] == 10 and plain["settled"] is False
     assert plain["service"]["ticks"] > 0
     assert over_http.opened == 2 and over_http.samples
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+async def test_one_that_is_ended_leaves_nothing_behind(tmp_path: Path, number: int, code: int) -> None:
+    data, scratch = tmp_path / "data", tmp_path / "scratch"
+    data.mkdir()
+    scratch.mkdir()
+    async with FakeEngine(["</silence>"], image_tokens=16) as fake, Served(fake, data) as served:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "orchestrator.cli", "load", "--server", served.url),
+            *("--sessions", "2", "--seconds", "600"),
+            env={**os.environ, "TMPDIR": str(scratch)},
+        )
+        try:
+            await eventually(lambda: len(served.core.registry.sessions()) == 2)
+            assert list(scratch.iterdir())
+            process.send_signal(number)
+            assert await asyncio.wait_for(process.wait(), 60) == code
+            assert not list(scratch.iterdir())
+            await eventually(lambda: not any(each.attached for each in served.core.registry.sessions()))
+        finally:
+            if process.returncode is None:
+                process.kill()
