@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -32,6 +33,8 @@ _LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 
 _WRITES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0)
 _RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
 ENGINE_STATES = ("starting", "ready", "slow", "wedged", "dead", "draining")
+
+_CODE = re.compile(r"[\w.:/-]{0,64}", re.ASCII)
 
 _TEXTS = {
     "summary_landed": ("summary", "landed"),
@@ -130,17 +133,17 @@ class Metrics:
         if kind in _TEXTS:
             self._texts.labels(*_TEXTS[kind]).inc()
         elif kind == "window_switched" and data["window"] > 0:
-            self._handovers.labels(data["reason"]).inc()
+            self._handovers.labels(self._code("handover", data["reason"])).inc()
         elif kind == "prewarmed":
             self._prewarms.labels("done" if data["ok"] else "failed").inc()
         elif kind == "frame_dropped":
-            self._not_shown.labels(data["reason"]).inc()
+            self._not_shown.labels(self._code("not_shown", data["reason"])).inc()
         elif kind == "engine_session_opened":
-            self._pairings.labels(data["reason"]).inc()
+            self._pairings.labels(self._code("paired", data["reason"])).inc()
         elif kind == "engine_session_ended":
             self._unpaired.labels(self._code("unpaired", data["reason"])).inc()
         elif kind == "media_gap":
-            self._gaps.labels(data["reason"]).inc(len(data["units"]))
+            self._gaps.labels(self._code("gap", data["reason"])).inc(len(data["units"]))
         elif kind == "tick_answered":
             for oddity, count in ((data.get("metrics") or {}).get("oddities") or {}).items():
                 self._oddities.labels(oddity).inc(count)
@@ -180,7 +183,9 @@ class Metrics:
             self._failures.labels(self._code("tick", error_code), engine).inc()
             return
         if record.get("status") == "dropped":
-            self._dropped.labels(str(record.get("reason"))).inc(len(record.get("operations") or ()))
+            self._dropped.labels(self._code("dropped", str(record.get("reason")))).inc(
+                len(record.get("operations") or ())
+            )
             return
         engine = self._engines.count(str(record.get("engine") or ""))
         action, reason = str(record.get("action") or "none"), str(record.get("reason") or "")
@@ -213,14 +218,15 @@ class Metrics:
 
 
 class _Codes:
-    """Codes that others chose, so many of them."""
+    """Codes that others chose, so many of them, and none that looks like no code: it may be of any length, or
+    such that no scrape could carry it."""
 
     def __init__(self) -> None:
         self._known: dict[str, set[str]] = {}
 
     def __call__(self, of: str, code: str) -> str:
         known = self._known.setdefault(of, set())
-        if len(known) < CODES:
+        if len(known) < CODES and _CODE.fullmatch(code):
             known.add(code)
         return code if code in known else OTHERS
 

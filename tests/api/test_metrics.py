@@ -6,10 +6,13 @@ import asyncio
 import re
 from typing import Any
 
-from orchestrator.api.metrics import TENANTS, Metrics
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from orchestrator.api.metrics import CODES, TENANTS, Metrics
 from orchestrator.api.readings import Reading, Readings
 from orchestrator.api.shown import OTHERS
-from orchestrator.runtime.vocabulary import Fence, TickDone
+from orchestrator.runtime.vocabulary import Failed, Fence, Notice, TickDone
 
 
 def value(metrics: Metrics, sample: str) -> float:
@@ -91,6 +94,37 @@ def test_tenants_have_their_own_figures_and_are_no_more_than_so_many() -> None:
     assert f'vigil_tenant_ticks_total{{tenant="{OTHERS}"}} 10.0' in told
     assert len(re.findall(r"^vigil_tenant_ticks_total", told, re.M)) == TENANTS + 1
     assert "vigil_tenant" not in metrics.render().decode(), "names of tenants are not for everyone"
+
+
+@pytest.mark.parametrize("code", ["x" * 10_000, "two\nlines", "\ud800", 'a"b', "見張り"])
+def test_what_is_no_code_is_no_label(code: str) -> None:
+    """Engines are others' programs: what they call a reason may be anything."""
+    metrics = Metrics()
+    metrics.observe(Failed(Fence(), code, ""), "ann")
+    metrics.observe(Notice(code, ""), "ann")
+    metrics.fact("engine_session_ended", {"reason": code})
+    metrics.fact("media_gap", {"reason": code, "units": [1]})
+    tick(metrics, reason=code, path_fallback=code)
+    metrics.observe(TickDone(Fence(), 1, (), {}, code), "ann")
+    told = metrics.render(tenants=True).decode()
+    assert told.count(f'"{OTHERS}"') == 7
+    assert code not in told
+
+
+def test_however_many_codes_an_engine_has_there_are_no_more_series_than_so_many() -> None:
+    metrics = Metrics()
+    for number in range(10 * CODES):
+        code = f"code_{number}"
+        for kind in ("engine_session_ended", "engine_session_opened", "frame_dropped", "media_gap"):
+            metrics.fact(kind, {"reason": code, "units": [1]})
+        metrics.fact("window_switched", {"reason": code, "window": 1})
+        tick(metrics, status="dropped", reason=code, operations=[1])
+        tick(metrics, reason=code, path_fallback=code)
+        metrics.observe(TickDone(Fence(), 1, (), {}, code), "ann")
+        metrics.observe(Failed(Fence(), code, ""), "ann")
+        metrics.observe(Notice(code, ""), "ann")
+    families = text_string_to_metric_families(metrics.render(tenants=True).decode())
+    assert max(len(family.samples) for family in families) == CODES + 1
 
 
 async def test_scrapes_at_one_time_are_one_look() -> None:
