@@ -41,6 +41,12 @@ class LeaseTable:
             del self._taken[session]
         return tuple(lost)
 
+    def doubted(self) -> tuple[str, ...]:
+        """None of its sessions can be said to be its own any more: all of them, each told once."""
+        taken = tuple(self._taken)
+        self._taken.clear()
+        return taken
+
     def sure(self, now: float) -> bool:
         """Nobody can have taken anything: the life since the last heartbeat is not over."""
         return now < self._proven_at + self._life_s

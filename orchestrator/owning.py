@@ -23,7 +23,10 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 LOST = "lease_lost"
-"""Why a session ends here that goes on in another process."""
+"""Why a session ends here that goes on in another process, or may do so."""
+UNSURE_S = 15.0
+"""How long after its life a process that can't reach the store keeps its sessions: as long as one that has
+something to write waits for it. Others may reach it, and have taken them over."""
 
 
 class Owning:
@@ -74,7 +77,8 @@ class Owning:
             await self._clock.sleep(self._heartbeat_s)
 
     async def beat(self) -> None:
-        """One heartbeat; sessions that were lost end here, and what they still say is in no log."""
+        """One heartbeat; sessions that were lost end here, and what they still say is in no log. Where none
+        was taken for too long all end here, to go on wherever they are asked for first."""
         sent_at = self._clock.now()
         if not self._table.sure(sent_at):
             self.late += 1
@@ -82,14 +86,22 @@ class Owning:
             held = await self._leases.beat()
         except StoreError as fault:
             _log.warning("the heartbeat was not taken: %s", fault.message)
+            if not self._table.sure(self._clock.now() - UNSURE_S):
+                for session_id in self._table.doubted():
+                    _log.warning("session %s may be another process's by now: it ends here", session_id)
+                    self._store.forsake(session_id)
+                    self._end(session_id, LOST)
             return
         self._beside(held.beside)
         for session_id in self._table.answered(sent_at, held.fences):
             self.lost += 1
             _log.warning("session %s goes on in another process", session_id)
-            task = asyncio.create_task(self._registry.end(session_id, LOST))
-            self._ends.add(task)
-            task.add_done_callback(self._ends.discard)
+            self._end(session_id, LOST)
+
+    def _end(self, session_id: str, reason: str) -> None:
+        task = asyncio.create_task(self._registry.end(session_id, reason))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
 
     async def find(self, tenant: str, name: str) -> None:
         """Return if a session, by its id or alias, can be asked for here.

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, insert, select, tuple_
 
 from memory.store.base import Entry
 from memory.store.database import Database, Refused
-from memory.store.errors import SessionExists, SessionGone, StoreError
+from memory.store.errors import LeaseLost, SessionExists, SessionGone, StoreError
 from memory.store.export import export_tar
 from memory.store.files import FrameFiles
 from memory.store.frames import SessionFrames
@@ -196,6 +196,13 @@ class Store:
             session = self._assemble(info)
             self._open[session_id] = session
             return session
+
+    def forsake(self, session_id: str) -> None:
+        """Write nothing more of a session that another process may own by now: its log fails with
+        ``LeaseLost``."""
+        there = self._open.get(session_id)
+        if there is not None:
+            there.log.fail(LeaseLost(f"session {session_id} may go on in another process"))
 
     def is_open(self, session_id: str) -> bool:
         """The session is open in this process: facts may still be appended, also when its end is recorded."""

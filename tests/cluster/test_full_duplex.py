@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,85 @@ async def test_connections_to_the_database_that_are_cut_again_and_again_cost_no_
         assert one.live() == [talker.session_id] and not other.live() and len(engine.live) == 1
         async with VigilClient(other.url, session=opening()):
             assert len(engine.live) == 2
+
+
+class Line:
+    """The way of one service to the database, which can be cut without a word."""
+
+    def __init__(self, postgres: PrivatePostgres, folder: Path) -> None:
+        self._socket = f"{postgres.folder}/.s.PGSQL.5432"
+        self._folder = folder
+        self.whole = asyncio.Event()
+        self.whole.set()
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://vigil@/postgres?host={self._folder}"
+
+    async def __aenter__(self) -> Line:
+        self._server = await asyncio.start_unix_server(self._carry, f"{self._folder}/.s.PGSQL.5432")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.whole.set()
+        self._server.close()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, to_them = await asyncio.open_unix_connection(self._socket)
+        await asyncio.gather(self._pipe(reader, to_them), self._pipe(theirs, writer))
+
+    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(2**16):
+                await self.whole.wait()
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+
+async def test_a_service_that_alone_lost_the_database_does_not_keep_its_sessions(
+    postgres: PrivatePostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though they have nothing to write, by which they would notice."""
+    monkeypatch.setattr("orchestrator.owning.UNSURE_S", 1.0)
+    url = postgres.empty_database()
+    with tempfile.TemporaryDirectory(prefix="vigil-line-") as folder:
+        async with (
+            Line(postgres, Path(folder)) as line,
+            DuplexEngine("listen", MINICPM_LIKE, max_sessions=4) as engine,
+            Member(engine, tmp_path, line.url, 4) as one,
+            Member(engine, tmp_path, url, 4) as other,
+            Talker(one.url, opening=opening()) as talker,
+            Talker(other.url) as again,
+        ):
+            await one.core.registry.get(talker.session_id).seated()  # type: ignore[union-attr]
+            line.whole.clear()
+            await asyncio.sleep(LIFE_S + HEARTBEAT_S)
+            assert (await resume(again, talker))["session"]["id"] == talker.session_id
+            closed = await talker.until("session.closed")
+            assert closed["reason"] == "lease_lost"
+            await eventually(lambda: not one.live() and len(engine.live) == 1)
+            line.whole.set()
+            owning = one.core.owning
+            assert owning is not None
+            await owning.beat()
+            assert other.live() == [talker.session_id] and not one.live()
+            await again.send("session.heartbeat")
+            await again.until("session.heartbeat_ack")
+
+
+async def test_sessions_that_ended_because_the_database_was_away_go_on_where_they_are_asked_for(
+    postgres: PrivatePostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.owning.UNSURE_S", 0.5)
+    async with (
+        members(postgres, tmp_path, 3) as (engine, (one, other)),
+        Talker(one.url, opening=opening()) as talker,
+    ):
+        await one.core.registry.get(talker.session_id).seated()  # type: ignore[union-attr]
+        with standing_still(postgres):
+            assert (await talker.until("session.closed"))["reason"] == "lease_lost"
+        await eventually(lambda: not engine.live)
+        async with Talker(other.url) as again:
+            assert (await resume(again, talker))["session"]["id"] == talker.session_id
+            assert [*one.live(), *other.live()] == [talker.session_id] and len(engine.live) == 1

@@ -121,3 +121,11 @@ class Leasing(RuleBasedStateMachine):
 
 TestLeasing = Leasing.TestCase
 TestLeasing.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_leases_that_are_doubted_are_told_once() -> None:
+    table = LeaseTable(LIFE_S, 0.0)
+    table.took("a", 1, 0.0)
+    table.took("b", 1, 0.0)
+    assert set(table.doubted()) == {"a", "b"} and not table.doubted()
+    assert "a" not in table and table.answered(1.0, {}) == ()
