@@ -102,6 +102,19 @@ async def test_twice_what_its_cache_carries_is_offered(tmp_path: Path) -> None:
         assert again.status_code == 200, f"a place that is free again is given out: {again.text}"
 
 
+async def test_a_hundred_come_at_once_for_a_few_places(tmp_path: Path) -> None:
+    async with overloadable(tmp_path, kv_tokens=80_000) as (_, served):
+        (host,) = track(served).hosts.fleet.hosts
+        most = host.room.most
+        assert most is not None and 2 <= most <= 20
+        replies = await asyncio.gather(*(see(served, f"cam-{number}", 0) for number in range(100)))
+        there = [reply for reply in replies if reply.status_code == 200]
+        assert len(there) == most == len(host.homes)
+        assert all(hinted(each, 429, "resource_exhausted") for each in replies if each not in there)
+        recorded = (await served.client.get("/v1/sessions?limit=100")).json()["data"]
+        assert len(recorded) == most == served.core.registry.statistics()["slots"]
+
+
 @pytest.mark.usefixtures("admits_as_shipped")
 async def test_an_engine_that_is_late_takes_nobody_more_and_keeps_those_who_are_in(tmp_path: Path) -> None:
     async with overloadable(tmp_path) as (engine, served):

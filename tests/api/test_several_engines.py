@@ -267,6 +267,26 @@ async def test_an_operator_sees_drains_adds_and_removes_engines(tmp_path: Path) 
         assert (await door.delete(f"/v1/engines/{name(home)}")).status_code == 404
 
 
+async def test_of_operators_who_do_the_same_at_once_one_does_it(tmp_path: Path) -> None:
+    """While the session is shown pictures, which it is from wherever it is just then."""
+    async with two_engines(tmp_path) as (served, home, _), FakeEngine() as third:
+        door = served.client
+        urls = (third.url, third.url.replace("127.0.0.1", "localhost"), third.url)
+        *added, seen = await asyncio.gather(
+            *(door.post("/v1/engines", json={"url": url}) for url in urls), served.see(1)
+        )
+        assert sorted(reply.status_code for reply in added) == [201, 409, 409] and seen.status_code == 200
+        listed = [each["id"] for each in (await door.get("/v1/engines")).json()["data"]]
+        assert len(listed) == 3
+        await door.post(f"/v1/engines/{name(home)}/drain")
+        *removed, seen = await asyncio.gather(
+            *(door.delete(f"/v1/engines/{name(home)}") for _ in range(3)), served.see(2)
+        )
+        assert sorted(reply.status_code for reply in removed) == [200, 404, 404] and seen.status_code == 200
+        assert [reply.status_code for reply in [await served.see(number) for number in (3, 4)]] == [200, 200]
+        assert sum(len(host.homes) for host in track(served).hosts.fleet.hosts) == 1
+
+
 async def test_engines_with_and_without_priorities_serve_side_by_side(tmp_path: Path) -> None:
     """Each is told what it takes: one that schedules by other means refuses every request with a priority."""
     async with (
