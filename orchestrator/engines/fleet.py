@@ -35,7 +35,9 @@ class Permits(Protocol):
     """Who may use one engine now; see ``orchestrator.runtime.permits``."""
 
     async def live(self, session_id: str, *, tenant: str = ..., weight: int = ...) -> None: ...
-    async def background(self, session_id: str, kind: str, *, beside: bool = ...) -> None: ...
+    async def background(
+        self, session_id: str, kind: str, *, beside: bool = ..., tenant: str = ..., weight: int = ...
+    ) -> None: ...
     def read(self, session_id: str, kind: str) -> None: ...
     def done(self, session_id: str, kind: str = ...) -> None: ...
     def statistics(self) -> Mapping[str, Mapping[str, int]]: ...
@@ -370,9 +372,11 @@ class HomePermits:
         self._held.setdefault("live", deque()).append(permits)
 
     async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:
+        home = self._home
         while True:
             permits = self._of(kind)
-            await permits.background(session_id, kind, beside=beside)
+            weight = WEIGHTS[home.priority]
+            await permits.background(session_id, kind, beside=beside, tenant=home.tenant, weight=weight)
             if permits is self._of(kind):
                 break
             permits.done(session_id, kind)  # it was moved while it waited

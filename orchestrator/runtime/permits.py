@@ -1,34 +1,31 @@
-"""Who may use an engine now: live ticks first, fairly among tenants; background work in between."""
+"""Who may use an engine now: live ticks first, background work in between, each fairly among tenants."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from orchestrator.runtime.fair_queue import FairQueue, Turn
 
 LIVE, PREWARM, SUMMARY = "live", "prewarm", "summary"
 KINDS = (LIVE, PREWARM, SUMMARY)
 PATIENCE: Mapping[str, int] = {PREWARM: 64, SUMMARY: 256}
 """Turns of those before it that background work lets go first; then it goes though more of them wait."""
-_TENANTS = 1024
-"""Tenants whose turns are remembered before those are forgotten who have waited for nobody."""
 
 
 @dataclass(slots=True, eq=False)
-class _Waiter:
-    """``beside``: it may start while live ticks run; ``tenant``, ``cost`` and ``came``: its turn in fair
-    queueing, in virtual time; ``passed``: turns of those before it that it has let go first."""
+class _Waiter(Turn):
+    """``beside``: it may start while live ticks run; ``passed``: turns of those before it that it has let go
+    first."""
 
     session_id: str
     kind: str
     future: asyncio.Future[None]
     since: float
     beside: bool = False
-    tenant: str = ""
-    cost: float = 0.0
-    came: float = 0.0
     passed: int = 0
 
 
@@ -46,10 +43,7 @@ class Permits:
     What costs the engine is that it reads a prompt. A text that it has read (``read``) it writes word by
     word beside all else, so that one holds the place of no other.
 
-    Where live ticks wait, tenants take turns by weight (start-time fair queueing; Goyal, Vin, Cheng 1996):
-    one with many sessions delays others no more than one with few. Within a tenant the first that came is
-    the first that goes. Only turns that were given count: of one that was waited for and given up nothing
-    stays, neither for its tenant nor for those who came behind it.
+    Among those of one kind that wait tenants take turns by weight, see ``FairQueue``.
 
     :param live: live ticks running at a time
     :param background: prewarms and summaries read at a time
@@ -73,28 +67,24 @@ class Permits:
         self._patience = patience
         self._clock = now
         self._waited = waited
-        self._waiting: dict[str, deque[_Waiter]] = {k: deque() for k in KINDS}
+        self._waiting: dict[str, FairQueue[_Waiter]] = {k: FairQueue() for k in KINDS}
         self._held: Counter[tuple[str, str]] = Counter()
         self._reading: Counter[tuple[str, str]] = Counter()
         self._overdue_last = PREWARM
         self._running = dict.fromkeys(KINDS, 0)
         self._granted: Counter[str] = Counter()
-        self._now = 0.0
-        self._ends: dict[str, float] = {}
 
     async def live(self, session_id: str, *, tenant: str = "", weight: int = 1) -> None:
         """``weight``: of the tenant's turns against those of others."""
-        if len(self._ends) > _TENANTS:
-            self._ends = {each: end for each, end in self._ends.items() if end > self._now}
-        waiter = self._waiter(session_id, LIVE)
-        waiter.tenant, waiter.cost, waiter.came = tenant, 1 / weight, self._now
-        await self._turn(waiter)
+        await self._turn(self._waiter(session_id, LIVE, tenant, weight))
 
-    async def background(self, session_id: str, kind: str, *, beside: bool = False) -> None:
-        """``kind``: ``prewarm`` or ``summary``; ``beside``: wait for no pause."""
+    async def background(
+        self, session_id: str, kind: str, *, beside: bool = False, tenant: str = "", weight: int = 1
+    ) -> None:
+        """``kind``: ``prewarm`` or ``summary``; ``beside``: wait for no pause; ``weight`` as for ``live``."""
         if kind not in (PREWARM, SUMMARY):
             raise ValueError(f"unknown kind of background work: {kind}")
-        waiter = self._waiter(session_id, kind)
+        waiter = self._waiter(session_id, kind, tenant, weight)
         waiter.beside = beside
         await self._turn(waiter)
 
@@ -133,13 +123,15 @@ class Permits:
     def longest_wait_s(self) -> dict[str, float]:
         """How long the one who has waited longest has done so by now, by kind; 0: nobody waits."""
         now = self._clock()
-        return {kind: now - queue[0].since if queue else 0.0 for kind, queue in self._waiting.items()}
+        first = {kind: next(iter(queue), None) for kind, queue in self._waiting.items()}
+        return {kind: now - waiter.since if waiter else 0.0 for kind, waiter in first.items()}
 
-    def _waiter(self, session_id: str, kind: str) -> _Waiter:
-        return _Waiter(session_id, kind, asyncio.get_running_loop().create_future(), self._clock())
+    def _waiter(self, session_id: str, kind: str, tenant: str, weight: int) -> _Waiter:
+        turn = asyncio.get_running_loop().create_future()
+        return _Waiter(session_id, kind, turn, self._clock(), tenant=tenant, cost=1 / weight)
 
     async def _turn(self, waiter: _Waiter) -> None:
-        self._waiting[waiter.kind].append(waiter)
+        self._waiting[waiter.kind].add(waiter)
         self._grant()
         try:
             await waiter.future
@@ -152,12 +144,7 @@ class Permits:
 
     def _give_up(self, waiter: _Waiter) -> None:
         self._waiting[waiter.kind].remove(waiter)
-        self._settle()
         self._grant()
-
-    def _settle(self) -> None:
-        if not self._waiting[LIVE]:
-            self._ends.clear()  # whoever comes next has waited for nobody
 
     def _grant(self) -> None:
         while self._running[LIVE] < self._bounds[LIVE] and self._pass(LIVE):
@@ -177,42 +164,28 @@ class Permits:
 
     def _pass(self, kind: str, *, overdue: bool = False) -> bool:
         """Grant the first waiter that may start now and was not cancelled meanwhile; False: there is none."""
-        if not self._waiting[kind] or (kind == SUMMARY and self._running[SUMMARY] >= self._bounds[SUMMARY]):
+        queue = self._waiting[kind]
+        if not queue or (kind == SUMMARY and self._running[SUMMARY] >= self._bounds[SUMMARY]):
             return False
         pause = kind == LIVE or not self._running[LIVE]
 
         def may_start(waiter: _Waiter) -> bool:
             return waiter.passed >= self._patience[kind] if overdue else pause or waiter.beside
 
-        ready = [each for each in self._waiting[kind] if not each.future.done() and may_start(each)]
+        ready = [each for each in queue if not each.future.done() and may_start(each)]
         if not ready:
             return False
-        waiter = self._first(ready) if kind == LIVE else ready[0]
-        self._waiting[kind].remove(waiter)
+        waiter = queue.first(ready)
+        queue.give(waiter)
         self._held[waiter.session_id, kind] += 1
         if kind != LIVE:
             self._reading[waiter.session_id, kind] += 1
         self._running[kind] += 1
         self._granted[kind] += 1
         self._let_go_first(kind)
-        if kind == LIVE:
-            self._now = self._start(waiter)
-            self._ends[waiter.tenant] = self._now + waiter.cost
-            self._settle()
         self._waited(kind, self._clock() - waiter.since)
         waiter.future.set_result(None)
         return True
-
-    def _first(self, ready: list[_Waiter]) -> _Waiter:
-        """Of each tenant's first the one whose turn starts first, of equals the first that came."""
-        firsts: dict[str, _Waiter] = {}
-        for waiter in ready:
-            firsts.setdefault(waiter.tenant, waiter)
-        return min(firsts.values(), key=self._start)
-
-    def _start(self, waiter: _Waiter) -> float:
-        """In virtual time, of a tenant's first: never before now."""
-        return max(waiter.came, self._ends.get(waiter.tenant, 0.0))
 
     def _let_go_first(self, kind: str) -> None:
         """One of this kind starts before all that come after it."""

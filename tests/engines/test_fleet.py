@@ -248,6 +248,27 @@ async def test_background_work_waits_at_the_engine_that_it_will_ask_too(kind: st
     assert not any(home.host.permits.statistics()["running"].values())
 
 
+@pytest.mark.parametrize("kind", ["prewarm", "summary"])
+async def test_background_work_is_its_tenants(kind: str) -> None:
+    fleet, _ = fleet_of("a")
+    crowd, other = home_of(fleet, "s1"), fleet.home("s2", Priority.NORMAL, "another")
+    permits, order = crowd.host.permits, list[str]()
+    await permits.background("s0", kind)
+
+    async def work(home: Home, name: str) -> None:
+        await home.permits.background(name, kind)
+        order.append(name)
+        home.permits.done(name, kind)
+
+    tasks = [asyncio.create_task(work(crowd, "s1")) for _ in range(9)]
+    await settle()
+    tasks.append(asyncio.create_task(work(other, "s2")))
+    await settle()
+    permits.done("s0", kind)
+    await asyncio.gather(*tasks)
+    assert order.index("s2") <= 1
+
+
 async def test_permits_are_given_back_where_they_were_granted() -> None:
     fleet, _ = fleet_of("a", "b")
     home = home_of(fleet)

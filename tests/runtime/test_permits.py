@@ -218,6 +218,27 @@ async def test_a_tenant_with_many_sessions_delays_another_no_more_than_one_turn(
     assert [name for name in order if name[0] == "a"] == [f"a{number}" for number in range(1, 9)]
 
 
+@pytest.mark.parametrize("kind", ["prewarm", "summary"])
+async def test_nor_does_what_its_sessions_want_in_the_background(kind: str) -> None:
+    """All windows of a crowd that came together change together."""
+    permits = Permits(live=1)
+    await permits.background("a0", kind, tenant="a")
+    order: list[str] = []
+
+    async def work(name: str, tenant: str) -> None:
+        await permits.background(name, kind, tenant=tenant)
+        order.append(name)
+        permits.done(name, kind)
+
+    crowd = [asyncio.create_task(work(f"a{number}", "a")) for number in range(1, 50)]
+    await settle()
+    other = asyncio.create_task(work("b0", "b"))
+    await settle()
+    permits.done("a0", kind)
+    await asyncio.gather(*crowd, other)
+    assert order.index("b0") <= 1
+
+
 async def test_turns_follow_the_weights() -> None:
     permits = Permits(live=1)
     await permits.live("first")

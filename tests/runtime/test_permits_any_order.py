@@ -1,8 +1,8 @@
 """Any order of coming, being done and giving up, of any kind, tenant and weight.
 
 Bounds are kept. Nobody waits for a place that is free. Live ticks go before prewarms, and these before
-summaries, but nothing lets more than its patience go first. Tenants that wait get turns by their weights,
-those of one tenant in the order in which they came, and a turn that was given up is nobody's.
+summaries, but nothing lets more than its patience go first. Tenants that wait for turns of one kind get them
+by their weights, those of one tenant in the order in which they came, and one that was given up is nobody's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Lives(RuleBasedStateMachine):
         self.holding: list[Waiting] = []
         self.came = 0
         self.had: dict[tuple[str, str], Counter[str]] = {}
-        """Turns of two tenants since both of them wait."""
+        """Live turns of two tenants since both of them wait."""
 
     def given_out(self, kind: str, seconds: float) -> None:
         """Told at the very moment: whoever waits now was passed over, or comes later."""
@@ -91,7 +91,9 @@ class Lives(RuleBasedStateMachine):
         turn = (
             self.permits.live(waiter.name, tenant=tenant, weight=WEIGHTS[tenant])
             if kind == LIVE
-            else self.permits.background(waiter.name, kind, beside=beside)
+            else self.permits.background(
+                waiter.name, kind, beside=beside, tenant=tenant, weight=WEIGHTS[tenant]
+            )
         )
         waiter.task = self.loop.create_task(turn)
         self.waiting.append(waiter)
@@ -198,7 +200,8 @@ class Lives(RuleBasedStateMachine):
             self.permits.done(waiter.name, waiter.kind)
         assert not any(self.permits.statistics()["running"].values())
         assert not any(self.permits.statistics()["waiting"].values())
-        assert not self.permits._ends, "nobody owes anything to a quiet engine"
+        owing = [queue.owing for queue in self.permits._waiting.values()]
+        assert not any(owing), "nobody owes anything to a quiet engine"
         self.loop.close()
 
 
@@ -208,18 +211,25 @@ TestLives.settings = settings(max_examples=60, stateful_step_count=50, deadline=
 tenants = st.dictionaries(st.sampled_from("abcd"), st.sampled_from([1, 2, 4, 16]), min_size=2)
 
 
-async def turns(weights: dict[str, int], each: int, order: list[str], gone: int = 0) -> list[str]:
+async def turns(weights: dict[str, int], kind: str, each: int, order: list[str], gone: int = 0) -> list[str]:
     """Whose turn it is, one after the other, where ``order`` came first and every tenant waits for ``each``.
 
     ``gone``: turns that the first tenant asks for before all others, and gives up.
     """
     permits, seen = Permits(1), list[str]()
-    await permits.live("first", tenant="nobody")
+
+    async def come(name: str, weight: int) -> None:
+        if kind == LIVE:
+            await permits.live(name, tenant=name, weight=weight)
+        else:
+            await permits.background(name, kind, tenant=name, weight=weight)
+
+    await come("first", 1)
 
     async def turn(tenant: str) -> None:
-        await permits.live(tenant, tenant=tenant, weight=weights[tenant])
+        await come(tenant, weights[tenant])
         seen.append(tenant)
-        permits.done(tenant)
+        permits.done(tenant, kind)
 
     given_up = [asyncio.create_task(turn(order[0])) for _ in range(gone)]
     await settle()
@@ -230,18 +240,18 @@ async def turns(weights: dict[str, int], each: int, order: list[str], gone: int 
     await settle()
     tasks = [asyncio.create_task(turn(tenant)) for _ in range(each) for tenant in order]
     await settle()
-    permits.done("first")
+    permits.done("first", kind)
     await asyncio.gather(keeper, *tasks)
     return seen
 
 
-@given(tenants, st.randoms(use_true_random=False))
+@given(tenants, st.sampled_from(KINDS), st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
-def test_turns_follow_weights_at_every_moment(weights: dict[str, int], random: Any) -> None:
+def test_turns_follow_weights_at_every_moment(weights: dict[str, int], kind: str, random: Any) -> None:
     """The bound of start-time fair queueing: normalised turns of two who wait differ by one turn of each."""
     order = sorted(weights)
     random.shuffle(order)
-    seen = asyncio.run(turns(weights, 20, order))
+    seen = asyncio.run(turns(weights, kind, 20, order))
     left = Counter(dict.fromkeys(order, 20))
     left[order[-1]] += 1
     had: Counter[str] = Counter()
@@ -255,8 +265,8 @@ def test_turns_follow_weights_at_every_moment(weights: dict[str, int], random: A
                 assert apart <= 1 / weights[one] + 1 / weights[other] + 1e-9
 
 
-@given(tenants, st.integers(1, 20))
+@given(tenants, st.sampled_from(KINDS), st.integers(1, 20))
 @settings(max_examples=40, deadline=None)
-def test_turns_that_were_given_up_count_for_nobody(weights: dict[str, int], gone: int) -> None:
+def test_turns_that_were_given_up_count_for_nobody(weights: dict[str, int], kind: str, gone: int) -> None:
     order = sorted(weights)
-    assert asyncio.run(turns(weights, 5, order, gone)) == asyncio.run(turns(weights, 5, order))
+    assert asyncio.run(turns(weights, kind, 5, order, gone)) == asyncio.run(turns(weights, kind, 5, order))
