@@ -268,21 +268,23 @@ def _engines(look: Look, up: Mapping[str, float]) -> Table:
 
 
 def _tenants(look: Look, ticks: Mapping[str, float]) -> Table:
-    table = _table("tenant", "decisions/s", "failed/s", "prompt tokens/s", "reuse")
-    rates = {
-        tenant: [look.rate(f"tenant_{name}_total", tenant=tenant) for name in _COUNTED] for tenant in ticks
-    }
+    table = _table("tenant", "decisions/s", "failed/s", "latency", "prompt tokens/s", "reuse")
+    rates = {tenant: [look.rate(f"tenant_{name}", tenant=tenant) for name in _COUNTED] for tenant in ticks}
     shown = sorted(rates, key=lambda each: -rates[each][0])[:TENANTS]
     for tenant in shown:
-        asked, failed, prompt, cached = rates[tenant]
+        asked, failed, prompt, cached, timed, seconds = rates[tenant]
         reuse = f"{cached / prompt:.1%}" if prompt else "-"
-        table.add_row(Text(tenant), f"{asked:.1f}", f"{failed:.1f}", f"{prompt:.0f}", reuse)
+        mean = _seconds(seconds / timed if timed else None)
+        table.add_row(Text(tenant), f"{asked:.1f}", f"{failed:.1f}", mean, f"{prompt:.0f}", reuse)
     if len(rates) > len(shown):
         table.caption = f"and {len(rates) - len(shown)} more"
     return table
 
 
-_COUNTED = ("ticks", "tick_failures", "prompt_tokens", "cached_tokens")
+_COUNTED = (
+    *("ticks_total", "tick_failures_total", "prompt_tokens_total", "cached_tokens_total"),
+    *("tick_latency_seconds_count", "tick_latency_seconds_sum"),
+)
 
 
 def _table(first: str, *others: str) -> Table:

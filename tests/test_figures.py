@@ -42,6 +42,11 @@ LABELS = {
     "action", "code", "engine", "kind", "le", "outcome", "path", "reason", "route", "solver", "state",
     "status", "tenant", "version",
 }  # fmt: skip
+ENDS = {
+    "counter": ("_total",),
+    "histogram": ("_bucket", "_count", "_sum"),
+    "summary": ("_count", "_sum"),
+}
 UNITS = ("seconds", "bytes", "ratio")
 ABBREVIATED = re.compile(r"_(s|ms|us|sec|secs|msec|b|kb|mb|pct|percent|num|cnt)(_|$)")
 
@@ -61,10 +66,7 @@ class Exposed:
         """Also of those that have counted nothing yet."""
         found = set[str]()
         for family in self.families():
-            ends = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}.get(
-                family.type, ("",)
-            )
-            found |= {family.name + end for end in ends}
+            found |= {family.name + end for end in ENDS.get(family.type, ("",))}
             assert {sample.name for sample in family.samples} <= found
         return found
 
@@ -125,7 +127,8 @@ def test_names_keep_the_conventions(exposed: Exposed) -> None:
         assert len(family.documentation.split()) > 1, f"{name} does not say what it is"
         for sample in family.samples:
             assert sample.name.endswith("_total") == (family.type == "counter"), sample.name
-            assert family.type == "histogram" or not sample.name.endswith(("_count", "_sum", "_bucket")), name
+            timed = family.type in ("histogram", "summary")
+            assert timed or not sample.name.endswith(("_count", "_sum", "_bucket")), name
             assert set(sample.labels) <= LABELS, (name, sample.labels)
 
 
@@ -133,7 +136,7 @@ def test_no_figure_comes_twice_and_counts_are_whole(exposed: Exposed) -> None:
     for text in exposed.texts:
         names = re.findall(r"^# TYPE (\S+)", text, re.M)
         assert len(set(names)) == len(names)
-    assert {family.type for family in exposed.families()} == {"counter", "gauge", "histogram"}
+    assert {family.type for family in exposed.families()} == {"counter", "gauge", "histogram", "summary"}
 
 
 def test_no_ids_are_told(exposed: Exposed) -> None:
@@ -174,7 +177,7 @@ def test_whatever_is_named_is_there(exposed: Exposed) -> None:
         assert named(text) or name_of == "VigilDown", name_of
     for name_of, text in told.items():
         assert named(text) <= known, (name_of, named(text) - known)
-    known |= {family.name for family in exposed.families() if family.type == "histogram"}
+    known |= {family.name for family in exposed.families() if family.type in ("histogram", "summary")}
     told = {path.name: path.read_text() for path in WRITTEN}
     assert named(told["operations.md"])
     for name_of, text in told.items():
@@ -275,6 +278,8 @@ def unit_of(expression: str) -> str:
     names = [name for name, *_ in SELECTED.findall(expression)]
     if "histogram_quantile" in expression:
         return "s" if all("_seconds_" in name for name in names) else "short"
+    if names == [f"{names[0].removesuffix('_sum')}{end}" for end in ("_sum", "_count")]:  # a mean
+        return "s" if "_seconds_" in names[0] else "short"
     if " / " in expression or all(name.endswith("_ratio") for name in names):
         return "percentunit"
     if all(name.endswith("_bytes") for name in names):

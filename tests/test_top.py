@@ -68,6 +68,18 @@ vigil_tick_failures_total{code="engine_timeout",engine="a"} %d.0
     assert marked == ["failed 1.0/s"]
 
 
+async def test_who_waits_for_decisions_is_told_by_tenant() -> None:
+    text = """vigil_sessions_limit 8.0
+vigil_tenant_ticks_total{tenant="ann"} %d.0
+vigil_tenant_tick_latency_seconds_count{tenant="ann"} %d.0
+vigil_tenant_tick_latency_seconds_sum{tenant="ann"} %s
+vigil_tenant_ticks_total{tenant="bob"} 1.0
+"""
+    told = await shown(Look(read(text % (8, 8, "3.2")), read(text % (4, 4, "1.2")), 2.0))
+    ann, bob = (next(line for line in told.splitlines() if name in line).split() for name in ("ann", "bob"))
+    assert ann[:4] == ["ann", "2.0", "0.0", "500"] and bob[3] == "-"
+
+
 def told_of(engine: str, tenant: str) -> Look:
     """What a service with that engine and that tenant tells."""
     registry = CollectorRegistry()

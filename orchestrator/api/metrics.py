@@ -12,6 +12,7 @@ from prometheus_client import (
     Counter,
     Histogram,
     ProcessCollector,
+    Summary,
     disable_created_metrics,
     generate_latest,
 )
@@ -243,6 +244,12 @@ class _ByTenant:
 
         self._ticks = counter("ticks", "decisions of a tenant's sessions")
         self._failures = counter("tick_failures", "of a tenant's ticks, those that ended without an answer")
+        self._latency = Summary(
+            "vigil_tenant_tick_latency_seconds",
+            "newest frame admitted to decision complete, of a tenant's decisions",
+            ("tenant",),
+            registry=self.registry,
+        )
         self._tokens = {
             column: counter(column, f"{column.replace('_', ' ')} of a tenant's decisions")
             for column in ("prompt_tokens", "cached_tokens", "completion_tokens")
@@ -254,12 +261,14 @@ class _ByTenant:
             self._failures.labels(tenant).inc()
         elif record.get("status") != "dropped":
             self._ticks.labels(tenant).inc()
+            if (latency_ms := _number(record, "latency_ms")) is not None:
+                self._latency.labels(tenant).observe(latency_ms / 1000)
             for column, metric in self._tokens.items():
                 if (value := _number(record, column)) is not None:
                     metric.labels(tenant).inc(value)
 
     def _forget(self, tenant: str) -> None:
-        for metric in (self._ticks, self._failures, *self._tokens.values()):
+        for metric in (self._ticks, self._failures, self._latency, *self._tokens.values()):
             metric.remove_by_labels({"tenant": tenant})
 
 

@@ -83,7 +83,13 @@ def test_summaries_handovers_and_events() -> None:
 
 def test_tenants_have_their_own_figures_and_are_no_more_than_so_many() -> None:
     metrics = Metrics()
-    done = {"action": "silence", "reason": "model", "prompt_tokens": 100, "cached_tokens": 90}
+    done = {
+        "action": "silence",
+        "reason": "model",
+        "latency_ms": 250.0,
+        "prompt_tokens": 100,
+        "cached_tokens": 90,
+    }
     for number in range(TENANTS + 10):
         metrics.observe(TickDone(Fence(), 1, (), done), f"tenant-{number}")
     metrics.observe(TickDone(Fence(), 2, (), {}, "engine_timeout"), "tenant-0")
@@ -91,6 +97,7 @@ def test_tenants_have_their_own_figures_and_are_no_more_than_so_many() -> None:
     assert 'vigil_tenant_ticks_total{tenant="tenant-0"} 1.0' in told
     assert 'vigil_tenant_tick_failures_total{tenant="tenant-0"} 1.0' in told
     assert 'vigil_tenant_cached_tokens_total{tenant="tenant-0"} 90.0' in told
+    assert 'vigil_tenant_tick_latency_seconds_sum{tenant="tenant-0"} 0.25' in told
     assert f'vigil_tenant_ticks_total{{tenant="{OTHERS}"}} 10.0' in told
     assert len(re.findall(r"^vigil_tenant_ticks_total", told, re.M)) == TENANTS + 1
     assert "vigil_tenant" not in metrics.render().decode(), "names of tenants are not for everyone"
