@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -30,6 +31,8 @@ settings.load_profile("vigil")
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("VIGIL_TEST_RUN", str(os.getpid()))  # xdist's workers inherit it
+    # A shell's background jobs ignore it, and so would every program that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
