@@ -59,8 +59,8 @@ FLAGS = (
 )
 """So that nothing but admission refuses a session."""
 GUESTS, GUESTS_S = 16, 5.0
-"""Sessions that come and go before Vigil is measured, for so long: admission learns from those that ended how
-heads grow, and thinks of hours of memory before."""
+"""Sessions for each engine that come and go before Vigil is measured, for so long: admission learns from
+those who left how heads grow, and thinks of hours of memory before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Bench:
         short = replace(job, mark=f"{job.mark}.guests", fill=0, warm_s=0.0, seconds=GUESTS_S)
         guests = await Generator.start(short)
         try:
-            if await guests.ready(GUESTS):
+            if await guests.ready(GUESTS * len(self._engines)):
                 await guests.begin()
             await guests.end()
         finally:
