@@ -16,9 +16,10 @@ from types import FrameType
 
 import uvicorn
 
-from orchestrator.app import make_app, open_core
+from orchestrator.app import open_core
 from orchestrator.ears_setup import open_ears
 from orchestrator.exits import Exit, SetupError
+from orchestrator.http_app import make_app
 from orchestrator.native_setup import NativeEngines, native_family, prepare_native
 from orchestrator.replay_engines import Engines, prepare_engines
 from orchestrator.server import Server, server_config

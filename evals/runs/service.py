@@ -10,7 +10,8 @@ from typing import Any
 
 import uvicorn
 
-from orchestrator.app import Core, make_app
+from orchestrator.app import Core
+from orchestrator.http_app import make_app
 from orchestrator.server import Server, server_config
 
 

@@ -8,7 +8,8 @@ import httpx
 
 from bridges.tls import trusted
 from evals.runs.service import listening
-from orchestrator.app import Core, make_app
+from orchestrator.app import Core
+from orchestrator.http_app import make_app
 
 
 class Listening:
