@@ -20,7 +20,7 @@ from memory.facts import TickAnswered, TickBegun
 from memory.fold import Memory
 from memory.plan import Plan
 from prompts.loader import load_pack
-from tests.engine.watching import Watched, pictures, watch
+from tests.engine.watching import SMALL_SIDE, Watched, pictures, watch
 from tests.engine_launch.real_engine import RealEngine
 from tests.memory.driver import blind
 
@@ -52,7 +52,7 @@ def run(engine: RealEngine, tmp_path_factory: pytest.TempPathFactory) -> Run:
         return slow[-1]
 
     watched = asyncio.run(
-        watch(engine, folder / "run", pictures(TICKS), seed=11, family=family, through=through)
+        watch(engine, folder / "run", pictures(TICKS, SMALL_SIDE), seed=11, family=family, through=through)
     )
     run = Run(watched, Memory(load_pack(family)), thrown_away=slow[0].thrown_away)
     read_again(run)

@@ -8,19 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.watching import pictures, watch
+from tests.engine.watching import SIDE, SMALL_SIDE, pictures, watch
 from tests.engine_launch.real_engine import RealEngine
 
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize(("context", "images", "ticks"), [(12000, 8, 300), (8192, 32, 600)])
+@pytest.mark.parametrize(
+    ("context", "images", "ticks", "side"), [(12000, 8, 300, SMALL_SIDE), (8192, 32, 600, SIDE)]
+)
 def test_a_long_replay_ends_without_a_failed_tick(
-    small_engine: Callable[..., RealEngine], tmp_path: Path, context: int, images: int, ticks: int
+    small_engine: Callable[..., RealEngine], tmp_path: Path, context: int, images: int, ticks: int, side: int
 ) -> None:
     """Long enough for as many chunks as long-term blocks take: the fewer pictures, the shorter they are."""
     engine = small_engine(context=context, images=images)
-    watched = asyncio.run(watch(engine, tmp_path, pictures(ticks), seed=7))
+    watched = asyncio.run(watch(engine, tmp_path, pictures(ticks, side), seed=7))
     assert (watched.outcome, watched.error) == ("complete", None)
     facts = watched.summary["engine"]
     assert (facts["context_tokens"], facts["max_images"]) == (context, images), "found by the self-check"

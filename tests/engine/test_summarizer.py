@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from memory.facts import RollupLanded
-from tests.engine.watching import pictures, watch
+from tests.engine.watching import SMALL_SIDE, pictures, watch
 from tests.engine_launch.real_engine import RealEngine
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]  # two engines may have to be booted
@@ -36,7 +36,7 @@ def test_a_model_without_eyes_writes_the_long_term_blocks(
     monkeypatch.setenv("VIGIL_SUMMARIZER__DEADLINE_S", str(PATIENCE_S))
     monkeypatch.setenv("VIGIL_SUMMARIZER__PARAMS", json.dumps({"max_tokens": 60, "temperature": 0}))
     engine = small_engine(context=12000, images=8)
-    watched = asyncio.run(watch(engine, tmp_path, pictures(TICKS), seed=3))
+    watched = asyncio.run(watch(engine, tmp_path, pictures(TICKS, SMALL_SIDE), seed=3))
     assert (watched.outcome, watched.error) == ("complete", None)
     assert {row["status"] for row in watched.rows} == {"completed"}
     blocks = [fact.text for fact in watched.facts if isinstance(fact, RollupLanded)]

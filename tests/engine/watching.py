@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from rich.console import Console
 
 from bridges.engine import ChatEngine, ChatEvent, ChatRequest, ImageBytes
@@ -36,6 +37,8 @@ from tests.engine_launch.real_engine import RealEngine
 
 SIDE = 448
 """Of the frames, in pixels: 196 tokens each."""
+SMALL_SIDE = 224
+"""49 tokens each: a tick takes about half as long."""
 
 QUERY = "Tell me what happens in front of the camera."
 OnDelta = Callable[[int, str], None]
@@ -44,9 +47,9 @@ Through = Callable[[ChatEngine], ChatEngine]
 
 
 @functools.lru_cache(maxsize=1)
-def pictures(count: int) -> tuple[bytes, ...]:
+def pictures(count: int, side: int = SIDE) -> tuple[bytes, ...]:
     """Pictures of real clips, no two of them equal."""
-    made = tuple(clip_pictures((SIDE, SIDE), count, time.time_ns()))
+    made = tuple(clip_pictures((side, side), count, time.time_ns()))
     assert len(set(made)) == count
     return made
 
@@ -60,7 +63,8 @@ class Pictures:
         self._shown = shown
 
     def info(self) -> Mapping[str, Any]:
-        return {"name": "pictures", "width": SIDE, "height": SIDE}
+        width, height = Image.open(io.BytesIO(self._shown[0])).size
+        return {"name": "pictures", "width": width, "height": height}
 
     def warnings(self) -> Sequence[str]:
         return ()
