@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import ceil
 from typing import Any
 
 import orjson
@@ -102,10 +103,14 @@ MAY_LAG = 0.1
 
 
 def percentile(ordered: list[float], share: float) -> float | None:
-    """Nearest rank of ascending values."""
+    """Nearest rank of ascending values: the least of them that ``share`` (0 to 1) of all do not exceed.
+
+    Nothing is drawn between two of them, since some may be ``LATE``. ``None`` if there are none.
+    """
     if not ordered:
         return None
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+    rank = ceil(round(len(ordered) * share, 6))  # 0.07 * 100 is a little more than 7
+    return ordered[max(rank, 1) - 1]
 
 
 def carried(told: Told, bound_s: float) -> bool:
