@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +46,7 @@ from orchestrator.session_sums import SessionSums, summed
 from orchestrator.settings import Settings
 from orchestrator.source_rules import SourceRules
 from orchestrator.sources import SourceLimits, Sources
-from orchestrator.tracing import TickTracing, tracing_of
+from orchestrator.tracing import SessionTracing, TickTracing, tracing_of
 from orchestrator.track import Built, Track
 from orchestrator.version import vigil_version
 
@@ -60,6 +60,7 @@ class _Parts:
     built: Built
     observed: Observed
     tally: Tally
+    trace: SessionTracing | None
 
     @property
     def lag_s(self) -> float | None:
@@ -248,7 +249,7 @@ class Core:
         observed = Observed(
             built.backend, on_output, partial(self._ended, kept), tally.counts["frames"], on_append
         )
-        self._parts[session_id] = _Parts(built, observed, tally)
+        self._parts[session_id] = _Parts(built, observed, tally, trace)
         return SessionParts(observed, ToldLog(kept.log), kept.record, session_id)
 
     async def _ended(self, kept: Kept, reason: str) -> None:
@@ -256,16 +257,18 @@ class Core:
         try:
             await kept.ended(reason)
         finally:
-            self._endings[session_id] = asyncio.create_task(self._let_go(session_id, kept.released))
+            self._endings[session_id] = asyncio.create_task(self._let_go(kept, reason))
 
-    async def _let_go(self, session_id: str, released: Callable[[], Awaitable[None]]) -> None:
+    async def _let_go(self, kept: Kept, reason: str) -> None:
         """The session writes its last fact after its backend is closed; then nothing of it is needed."""
-        self._parts.pop(session_id, None)
-        session = self.registry.get(session_id)
+        session_id = kept.session_id
+        parts, session = self._parts.pop(session_id, None), self.registry.get(session_id)
         try:
             if session is not None:
                 await session.closed.wait()
-            await released()
+            if parts is not None and parts.trace is not None:
+                parts.trace.ended(reason)
+            await kept.released()
         except StoreError as fault:
             _log.warning("session %s: its log could not be closed: %s", session_id, fault.message)
         finally:

@@ -26,7 +26,6 @@ from orchestrator.session.backend import (
     MAX_OUTPUT_TOKENS,
     BackendOutput,
     Clock,
-    Closed,
     TickDone,
     TickStarted,
     TickTimes,
@@ -144,9 +143,14 @@ class SessionTracing:
             case TickDone():
                 self._flight = None
                 self._done(output)
-            case Closed(reason=reason):
-                if self._flight is not None:
-                    self._done(self._cut(*self._flight, reason))
+
+    def ended(self, reason: str) -> None:
+        """Nothing more comes of the session. A decision that is still open has its trace all the same: the
+        engine was told of it."""
+        if self._flight is not None:
+            started, at = self._flight
+            self._flight = None
+            self._done(self._cut(started, at, reason))
 
     def _cut(self, started: TickStarted, at: float, reason: str) -> TickDone:
         """A decision that was still open as its session ended: nobody tells more of it."""

@@ -22,6 +22,7 @@ from orchestrator.session.fence import Fence
 from orchestrator.setting_groups import TracingGroup
 from orchestrator.tracing import SessionTracing, TickTracing, tracing_of
 from tests.api.serving import Served
+from tests.api.test_serving_store import Outage, store_of
 from tests.fakes.collector import CLIENT, FakeCollector
 from tests.fakes.engine import FakeEngine, Fault, of_kind
 from tests.realtime.serving import eventually
@@ -114,6 +115,28 @@ async def test_a_session_that_ends_leaves_no_engine_with_half_a_trace(tmp_path: 
     cut = traces[told[1].split("-")[1]]
     assert cut["engine"].id == told[1].split("-")[2]
     assert cut["tick"].error == cut["engine"].error == "deleted"
+    assert cut["tick"].about["vigil.status"] == "cut"
+
+
+async def test_a_decision_that_can_t_be_kept_is_a_whole_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store goes while the engine answers: that ends the session, and the trace is made all the same."""
+    async with FakeEngine() as engine, FakeCollector() as collector:
+        async with Served(engine, tmp_path, **traced(collector)) as served:
+            assert (await served.see(0, QUESTION)).status_code == 200
+            engine.faults.append(Fault(delay_s=0.3, when=of_kind("decide")))
+            waits = asyncio.create_task(served.see(1))
+            await eventually(lambda: len([seen for seen in engine.asked if seen.kind == "decide"]) == 2)
+            outage = Outage(store_of(served), monkeypatch)
+            outage.begin()
+            assert (await waits).status_code == 503
+            outage.end()
+        traces = collector.traces()
+    told = [seen.headers["traceparent"] for seen in engine.asked if seen.kind == "decide"]
+    assert {each.split("-")[1] for each in told} == set(traces)
+    cut = traces[told[1].split("-")[1]]
+    assert cut["tick"].error == cut["engine"].error
     assert cut["tick"].about["vigil.status"] == "cut"
 
 
