@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
@@ -24,6 +24,8 @@ from orchestrator.exits import Exit
 TIMEOUT_S = 5.0
 MOST = 32 * 2**20
 """Bytes of a scrape."""
+ENGINES = 32
+"""Shown, those with which something is wrong first."""
 TENANTS = 10
 """Shown, those that ask most."""
 NAME = 12
@@ -251,9 +253,15 @@ def _engines(look: Look, up: Mapping[str, float]) -> Table:
     told = [(column, by) for column in _COLUMNS if (by := look.by(f"engine_{column.name}", "engine"))]
     sessions, limits = look.by("engine_sessions", "engine"), look.by("engine_sessions_limit", "engine")
     draining = look.by("engine_draining", "engine")
-    p95 = {name: look.quantile("tick_latency_seconds", 0.95, engine=name) for name in up}
     table = _table("engine", "state", "sessions", "p95", *(column.title for column, _ in told))
-    for engine, alive in sorted(up.items()):
+
+    def well(engine: str) -> tuple[bool, bool, str]:
+        wrong = any(column.bad(by[engine]) for column, by in told if engine in by)
+        return bool(up[engine]), not wrong, engine
+
+    shown = sorted(up, key=well)[:ENGINES]
+    for engine in shown:
+        alive, p95 = up[engine], look.quantile("tick_latency_seconds", 0.95, engine=engine)
         most = limits.get(engine)
         held = f"{sessions.get(engine, 0):g}" + (f"/{most:g}" if most else "")
         state = "down" if not alive else "draining" if draining.get(engine) else "up"
@@ -263,7 +271,8 @@ def _engines(look: Look, up: Mapping[str, float]) -> Table:
             else Text("-")
             for column, by in told
         ]
-        table.add_row(Text(engine), Text(state, "" if alive else BAD), held, _seconds(p95[engine]), *cells)
+        table.add_row(Text(engine), Text(state, "" if alive else BAD), held, _seconds(p95), *cells)
+    _and_more(table, up, shown)
     return table
 
 
@@ -276,8 +285,7 @@ def _tenants(look: Look, ticks: Mapping[str, float]) -> Table:
         reuse = f"{cached / prompt:.1%}" if prompt else "-"
         mean = _seconds(seconds / timed if timed else None)
         table.add_row(Text(tenant), f"{asked:.1f}", f"{failed:.1f}", mean, f"{prompt:.0f}", reuse)
-    if len(rates) > len(shown):
-        table.caption = f"and {len(rates) - len(shown)} more"
+    _and_more(table, rates, shown)
     return table
 
 
@@ -294,6 +302,11 @@ def _table(first: str, *others: str) -> Table:
     for title in others:
         table.add_column(title, justify="left" if title == "state" else "right", no_wrap=True)
     return table
+
+
+def _and_more(table: Table, there: Collection[str], shown: Collection[str]) -> None:
+    if len(there) > len(shown):
+        table.caption = f"and {len(there) - len(shown)} more"
 
 
 def _seconds(value: float | None) -> str:

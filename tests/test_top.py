@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import signal
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from rich.console import Console
 
 from orchestrator.client import VigilClient
-from orchestrator.top_cli import BAD, Look, TopError, _Packed, page, read
+from orchestrator.top_cli import BAD, ENGINES, Look, TopError, _Packed, page, read
 from tests.api.serving import Served
 from tests.fakes.engine import FakeEngine
 from tests.native.serving import NativeServed, reference
@@ -66,6 +67,20 @@ vigil_tick_failures_total{code="engine_timeout",engine="a"} %d.0
     assert isinstance(figures, _Packed)
     marked = [piece.plain for piece in figures.pieces if any(span.style == BAD for span in piece.spans)]
     assert marked == ["failed 1.0/s"]
+
+
+async def test_of_many_engines_those_that_fare_badly_come_first() -> None:
+    """What is left out is counted, and not looked at: with thousands of engines that took seconds."""
+    text = "vigil_sessions_limit 8.0\n" + "".join(
+        f'vigil_engine_up{{engine="e{n:04}"}} {float(n != 3777)}\n'
+        f'vigil_engine_lateness_periods{{engine="e{n:04}"}} {1.5 if n == 2500 else 0.1}\n'
+        for n in range(4000)
+    )
+    look = Look(read(text), read(text), 1.0)
+    told = await shown(look)
+    names = [found for line in told.splitlines() for found in re.findall(r"^ *(e\d{4}) ", line)]
+    assert names[:3] == ["e3777", "e2500", "e0000"]
+    assert len(names) == ENGINES and f"and {4000 - ENGINES} more" in told
 
 
 async def test_who_waits_for_decisions_is_told_by_tenant() -> None:
