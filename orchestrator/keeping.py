@@ -20,7 +20,7 @@ from memory.store.store import Keeping, Store
 from memory.store.transient import TransientFrames, TransientLog
 from orchestrator.backends.store_faults import told_of
 from orchestrator.folder_lock import FolderLock
-from orchestrator.runtime.registry import SessionSpec
+from orchestrator.runtime.registry import CannotGoOn, SessionSpec
 from orchestrator.session.backend import Clock, FactLog, SessionConfig
 from orchestrator.session.facts import voice_of
 from orchestrator.session.record import SessionRecord
@@ -262,6 +262,8 @@ class DurableKeeper:
         keys = await self.store.keys(spec.tenant)
         session, past, packs = await self._cut_off(spec, lasting)
         if session is None:
+            if not spec.fresh:
+                raise CannotGoOn
             try:
                 session = await self._create(spec, lasting)
             except SessionExists:

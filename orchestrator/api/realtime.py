@@ -279,10 +279,13 @@ class _Call:
 
     async def _is_elsewhere(self, wanted: str, first: Mapping[str, Any]) -> bool:
         """Have a session of another process served by that one; True when it has been. One whose process is
-        dead is taken up here, where it can be resumed."""
+        dead, or was before this one, is taken up here, where it can be resumed."""
         context = self._context
         homes, forwarder = context.homes, context.forwarder
-        if homes is None or forwarder is None or not context.capabilities.supports_session_resume:
+        if not context.capabilities.supports_session_resume:
+            return False
+        if homes is None or forwarder is None:
+            await context.registry.bring(self._caller.tenant, wanted, context.defaults)
             return False
         for last in (False, True):
             try:

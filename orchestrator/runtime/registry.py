@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -25,12 +26,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SessionSpec:
-    """What a session is about to be; the composition root builds its parts from this."""
+    """What a session is about to be; the composition root builds its parts from this.
+
+    :param fresh: it may be a new one; else it must be one that an earlier process left
+    """
 
     session_id: str
     tenant: str
     alias: str
     config: SessionConfig
+    fresh: bool = True
+
+
+class CannotGoOn(Exception):
+    """There is no such session from an earlier process, or it can't go on; and no new one was wanted."""
 
 
 class Former(Protocol):
@@ -124,6 +133,14 @@ class Registry:
         Raises ``ResourceExhausted`` at ``max_sessions`` or at the tenant's own quota
         (``session_quota_exceeded``), ``EngineUnavailable`` while shutting down, or what the backend raised.
         """
+        while True:
+            # Who wants a new one too may have come upon an opening that was for a former one alone.
+            with suppress(CannotGoOn):
+                return await self._resolved(tenant, alias, config, fresh=True)
+
+    async def _resolved(
+        self, tenant: str, alias: str | None, config: SessionConfig, *, fresh: bool
+    ) -> Session:
         session_id = self._ids(SESSION_PREFIX)
         key = (tenant, alias or session_id)
         slot = self._slot_of(*key)
@@ -131,7 +148,7 @@ class Registry:
             key = (tenant, await self._former_name(tenant, alias) or alias)
             slot = self._slot_of(*key)
         if slot is None or not slot.usable:
-            slot = self._admit(SessionSpec(session_id, *key, config))
+            slot = self._admit(SessionSpec(session_id, *key, config, fresh))
         try:
             return await asyncio.shield(slot.opening)
         except asyncio.CancelledError:
@@ -141,7 +158,8 @@ class Registry:
             raise
 
     async def bring(self, tenant: str, name: str, config: SessionConfig) -> None:
-        """The session of that id or alias is open here, if an earlier process left one and nobody has it.
+        """The session of that id or alias is open here, if an earlier process left one that can go on, and
+        nobody has it. It never opens a new one.
 
         ``config`` and errors as for ``resolve``.
         """
@@ -149,7 +167,8 @@ class Registry:
             return
         alias = await self._former.name_of(tenant, name)
         if alias is not None:
-            await self.resolve(tenant, alias, config)
+            with suppress(CannotGoOn):
+                await self._resolved(tenant, alias, config, fresh=False)
 
     async def reset(self, tenant: str, alias: str) -> bool:
         """End the alias's session; the next ``resolve`` opens a fresh one. False: there was none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.api.serving import Served
 from tests.fakes.duplex_engine import ScaledClock
 from tests.fakes.engine import FakeEngine, Seen
 from tests.realtime.serving import eventually
-from tests.realtime.talker import Talker
+from tests.realtime.talker import Talker, resumed
 from tests.realtime.test_replay import picture
 
 UNGATED: dict[str, Any] = {"decision": {"gate": False}}
@@ -261,3 +262,47 @@ async def test_a_reset_by_name_ends_the_attached_session_and_frees_the_name(tmp_
         assert await t.closed() == (1000, "reset")
         reply = (await served.see(0)).json()["interaction"]
         assert reply["window_frames"] == 1 and reply["session_id"] != t.session_id
+
+
+async def test_a_socket_resumes_after_a_restart(tmp_path: Path) -> None:
+    """With the token that it had before, and no word of the restart; events that nobody has any more are told
+    of."""
+    async with FakeEngine(says) as engine:
+        async with Served(engine, tmp_path, **UNGATED) as served, Talker(served.url, opening={}) as t:
+            await t.show(picture(0))
+            await t.until("response.done")
+        async with Served(engine, tmp_path, **UNGATED) as served:
+            wrong = await resumed(served.url, t, token="not this one")
+            await wrong.error("invalid_resume_token")
+            wrong.drop()
+            again = await resumed(served.url, t)
+            told = await again.until("session.resumed")
+            assert told["session_id"] == t.session_id and told["journal_gap"] is True
+            await again.show(picture(1))
+            done = await again.until("response.done")
+            assert done["server_event_seq"] > t.last_seq
+            assert served.core.memory_of(t.session_id).frames == 2
+            again.drop()
+
+
+async def test_what_cannot_go_on_is_over_and_nothing_is_opened_in_its_place(tmp_path: Path) -> None:
+    """Who asks for that session gets no other one; who asks for a decision under its name gets a new one."""
+    async with FakeEngine(says) as engine, Served(engine, tmp_path, **UNGATED) as served:
+        await served.see(0)
+        await served.see(0, headers={"x-session-id": "door"})
+        t = await invited(served, "cam")
+        await t.until("session.resumed")
+        t.token = (t.seen[-1])["resume_token"]
+        t.drop()
+    async with FakeEngine(says, model="another") as engine, Served(engine, tmp_path, **UNGATED) as served:
+        over = await served.client.post("/v1/sessions/door/attach-token")
+        assert (over.status_code, error(over)["code"]) == (404, "unknown_session")
+        again = await resumed(served.url, t)
+        await again.error("session_resume_expired")
+        assert served.core.registry.sessions() == ()
+        seen, invitation = await asyncio.gather(
+            served.see(1), served.client.post("/v1/sessions/cam/attach-token")
+        )
+        assert seen.json()["interaction"]["server_session_id"] != t.session_id
+        assert invitation.status_code in (200, 404)
+        assert len(served.core.registry.sessions()) == 1
