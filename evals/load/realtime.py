@@ -23,7 +23,7 @@ class RealtimeSession:
         if job.head:
             session["instructions"] = head(job.mark, number, job.head)
         self._client = VigilClient(
-            job.url, model=job.model, session=session, api_key=job.api_key, resume=False
+            job.url, model=job.model, session=session, api_key=job.api_key, resume_s=0.0
         )
         self._hears = hears
         self._reader: asyncio.Task[None] | None = None

@@ -7,6 +7,7 @@ import base64
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -23,7 +24,8 @@ QUEUE = 1024
 HEARTBEAT_S = 30.0
 OPEN_S = 30.0
 CLOSE_S = 20.0
-RESUME_ATTEMPTS = 5
+RESUME_S = 30.0
+"""A service that is started anew, or another one that takes its sessions over, needs some seconds."""
 
 
 class VigilClient:
@@ -41,7 +43,8 @@ class VigilClient:
     :param session: the opening session object (instructions, modalities, include ...)
     :param invitation: joins a session that is there, in place of opening one
     :param api_key: sent as a bearer key
-    :param resume: carry on over a new socket when one is lost
+    :param resume_s: for so long it tries to carry on over a new socket when one is lost; 0: it does not;
+        default: ``RESUME_S``
     :param jitter: random number in [0, 1) for the delays between resume attempts
     :raises ClientError: ``invalid_url`` from the start; when entered, the service's own code where it
         refuses, ``connection_failed``, ``connection_lost``, ``invalid_event`` or ``open_timeout``
@@ -55,7 +58,7 @@ class VigilClient:
         session: dict[str, Any] | None = None,
         invitation: Invitation | None = None,
         api_key: str | None = None,
-        resume: bool = True,
+        resume_s: float | None = None,
         heartbeat_s: float = HEARTBEAT_S,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -64,7 +67,8 @@ class VigilClient:
         self._url = _session_url(url)
         self._server = url
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._resume, self._heartbeat_s, self._jitter = resume, heartbeat_s, jitter
+        self._resume_s = RESUME_S if resume_s is None else resume_s
+        self._heartbeat_s, self._jitter = heartbeat_s, jitter
         self._queue: asyncio.Queue[Incoming | Exception | None] = asyncio.Queue(QUEUE)
         self._socket: ClientConnection | None = None
         self._writable = asyncio.Event()
@@ -102,7 +106,7 @@ class VigilClient:
         event = {"event_id": f"evt_{uuid4().hex}", **event}
         frame = orjson.dumps(event).decode()
         while True:
-            async with asyncio.timeout(OPEN_S):
+            async with asyncio.timeout(self._resume_s + OPEN_S):
                 await self._writable.wait()
             if self._socket is None:
                 raise SessionLost(self.protocol.closed or "session_closed", "the session is over")
@@ -154,7 +158,8 @@ class VigilClient:
         return await self.send({"type": "playback.ack", "response_id": response_id, "played_ms": played_ms})
 
     async def events(self) -> AsyncIterator[Incoming]:
-        """Every event once and in order; ends when the session ends.
+        """Every event once and in order; ends when the session ends. A process that ends says
+        ``session.closed``; where it is followed by another one in time, a ``ConnectionResumed`` comes next.
 
         :raises ClientError: the session was lost
         """
@@ -188,15 +193,15 @@ class VigilClient:
     # --- inside ---------------------------------------------------------------------------------------
 
     def _may_resume(self) -> bool:
-        return self._resume and self.protocol.can_resume
+        return self._resume_s > 0 and self.protocol.can_resume
 
     async def _run(self) -> None:
         try:
-            attempt = 0
-            while attempt <= RESUME_ATTEMPTS:
+            attempt, since = 0, monotonic()
+            while attempt == 0 or monotonic() - since < self._resume_s:
                 if await self._one_socket():
-                    attempt = 0
-                if self.protocol.closed is not None or not self._may_resume():
+                    attempt, since = 0, monotonic()
+                if not self._may_resume():
                     break
                 attempt += 1
                 await asyncio.sleep(0.25 + self._jitter() * (min(4.0, 0.25 * 2**attempt) - 0.25))

@@ -34,6 +34,8 @@ FATAL_RESUME_CODES = frozenset(
     }
 )
 """Answers to ``session.resume`` after which another attempt can't succeed."""
+GOES_ON = frozenset({"shutdown", "lease_lost"})
+"""Why a process ends a session that goes on after its restart, or in another one."""
 
 
 class ClientError(Exception):
@@ -98,7 +100,7 @@ class ClientProtocol:
 
     @property
     def can_resume(self) -> bool:
-        return self._token is not None and self.closed is None
+        return self._token is not None and (self.closed is None or self.closed in GOES_ON)
 
     def first_message(self) -> dict[str, Any]:
         """What to send on a fresh socket: the opening, or the resume of the session we have."""
@@ -147,7 +149,7 @@ class ClientProtocol:
             raise SessionLost(code, message)
 
     def _resumed(self, event: SessionResumed, received: Received) -> None:
-        self._resuming = False
+        self._resuming, self.closed = False, None
         self._token, self.session = event.resume_token, event.session
         received.events.append(
             ConnectionResumed(attachment_generation=event.attachment_generation, gap=bool(event.journal_gap))

@@ -39,7 +39,8 @@ async def dying(socket: ServerConnection) -> None:
     socket.transport.abort()
 
 
-async def test_what_came_is_returned() -> None:
+async def test_what_came_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.client.client.RESUME_S", 2.0)
     async with serve(dying, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with asyncio.timeout(60):
