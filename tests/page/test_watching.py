@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.api.serving import Served
+from tests.engine_launch.real_engine import free_port
 from tests.fakes.engine import FakeEngine, Seen
 from tests.fakes.solver import FakeSolver
 from tests.page.browser import Visit
@@ -128,3 +130,31 @@ async def test_it_looks_well_in_the_dark_and_on_a_phone(
         await visit.shot(name)
         wide = await visit.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= size[0], "nothing sticks out"
+
+
+async def test_a_service_that_is_started_anew_is_found_again(tmp_path: Path) -> None:
+    port = free_port()
+
+    def serving(engine: FakeEngine) -> Served:
+        served = Served(engine, tmp_path)
+        served.port = port
+        return served
+
+    async with FakeEngine(watches) as engine:
+        async with AsyncExitStack() as first:
+            served = await first.enter_async_context(serving(engine))
+            visit = Visit(served.url, tmp_path, expected=("WebSocket", "ERR_CONNECTION_REFUSED"))
+            await visit.__aenter__()
+            await visit.ready()
+            await visit.click("Camera")
+            await visit.start()
+            await visit.reads("#timeline .row.silence", "Silence")
+            (session,) = served.core.registry.sessions()
+        await visit.page.wait_for_selector("#state[data-state=waiting], #state[data-state=resuming]")
+        async with serving(engine) as again:
+            await visit.is_live()
+            (after,) = again.core.registry.sessions()
+            assert after.id == session.id
+            before = again.core.memory_of(after.id).frames
+            await eventually(lambda: again.core.memory_of(after.id).frames > before)
+            await visit.__aexit__(None, None, None)

@@ -13,6 +13,7 @@ const FINAL = new Set([
   "invalid_session_resume", "session_resume_expired", "unsupported_session_resume", "invalid_resume_token",
   "session_resume_conflict",
 ]);
+const GOES_ON = new Set(["shutdown", "lease_lost"]); // the process ends; the session is there after it, or elsewhere
 
 export class Wire extends EventTarget {
   #socket = null;
@@ -111,9 +112,10 @@ export class Wire extends EventTarget {
         break;
       case "session.closed":
       case "session.expired":
-        this.#finish(event.reason);
+        if (!GOES_ON.has(event.reason) || !this.#session?.token) this.#finish(event.reason);
         break;
       case "error":
+        if (!this.#open && this.#session && event.error?.retryable) return; // the line ends, and it tries again
         if (!this.#open) {
           this.#over = true;
           const { code, message } = event.error ?? {};

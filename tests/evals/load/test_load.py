@@ -35,8 +35,8 @@ def told(*took: float | None, **others: object) -> Told:
 
 
 def test_what_is_carried() -> None:
-    assert carried(told(*[0.4] * 19, 0.6), 0.5) is False
-    assert carried(told(*[0.4] * 100, 0.6), 0.5)
+    assert carried(told(*[0.4] * 18, 0.6), 0.5) is False
+    assert carried(told(*[0.4] * 19, 0.6), 0.5), "one of twenty may be late"
     assert not carried(told(*[0.4] * 9, None), 0.5), "a frame that was never decided is late"
     assert not carried(told(0.4, refused={"resource_exhausted": 1}), 0.5)
     assert not carried(told(0.4, lost={"session_expired": 1}), 0.5)
