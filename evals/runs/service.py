@@ -42,9 +42,8 @@ async def listening(
     :param port: 0: any
     """
     listener = socket.socket(proto=socket.IPPROTO_TCP)
-    listener.setsockopt(
-        socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-    )  # a service before this one may just have ended
+    # One that ended a moment ago on that port is in nobody's way.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = InnerServer(server_config(app, drain_s=drain_s), drain, url)
