@@ -313,8 +313,7 @@ async def test_engines_that_hang_while_they_are_checked_hold_nobody_up(tmp_path:
             assert refused.headers["retry-after"] == "10"
             assert await asyncio.to_thread(lambda: 1) == 1
             assert (await served.see(0)).status_code == 200
-        # Whether an answer that was cut off is a whole one of no engine, or none, is chance.
-        assert {reply.status_code for reply in await asyncio.gather(*adds)} <= {400, 503}
+        assert [reply.status_code for reply in await asyncio.gather(*adds)] == [503] * 6
 
 
 async def test_engines_that_differ_in_what_sessions_carry_over_are_refused() -> None:

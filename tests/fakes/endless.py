@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 from types import TracebackType
 
@@ -47,6 +48,8 @@ class Endless:
         piece = b"# x\n" if self._every_s else b"# x\n" * 16_384
         with connection, contextlib.suppress(OSError):
             connection.settimeout(1.0)
+            # At the end it is cut off: an answer of no told length would be a whole one then.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.recv(65536)
             connection.sendall(HEAD)
             while not self._over.wait(self._every_s or 0.0):
